@@ -1,0 +1,1 @@
+"""Stored rows in, answers out."""

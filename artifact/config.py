@@ -1,0 +1,126 @@
+"""Command-line overrides in, a frozen Config out: Hydra composes, pydantic checks, DictConfig ends here.
+
+Touches no environment, GPU or file outside ``conf/``.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
+
+from artifact.errors import InputError
+from artifact.schema import Config, Mode
+
+_PACKAGE = Path(__file__).resolve().parent
+# An installed wheel carries conf/ inside the package; a checkout has it beside the package.
+CONF_DIR = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the names of every group's presets, e.g. ``{"mode": ["eager", "full", ...], ...}``."""
+    return {
+        folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
+        for folder in sorted(CONF_DIR.iterdir())
+        if folder.is_dir() and any(folder.glob("*.yaml"))
+    }
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known name most like ``word``, or an empty string."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _checked(override: str) -> str:
+    """Refuse what Hydra would take for a sweep, and give preset names their case back."""
+    if "=" not in override:
+        raise InputError(f"{override!r} is neither a command nor key=value")
+    try:
+        parsed = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        first = str(error).splitlines()[0]
+        raise InputError(f"{override}: cannot be read ({first}); quote it, e.g. 'key=[1,2]' or 'key={{a: 1}}'") from None
+    if parsed.is_sweep_override():
+        raise InputError(f"{override}: commas outside brackets are a sweep; write one value, or a list as [a,b]")
+    key = parsed.key_or_group.lstrip("+~")
+    if key == "defaults" or parsed.is_add() or parsed.is_delete() or parsed.package is not None:
+        raise InputError(f"{override}: only key=value and group=choice are taken")
+    choices = groups().get(key)
+    if choices is None:
+        return override
+    choice = str(parsed.value()).lower().replace(" ", "")
+    if choice not in choices:
+        raise InputError(f"{key}={parsed.value()}: no such {key}{nearest(choice, choices)} (known: {', '.join(choices)})")
+    return f"{key}={choice}"
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "configuration"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return f"{where}: no such key"
+    shown = "" if isinstance(first["input"], dict) else f"={first['input']!r}"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{where}{shown}: {message}{more}"
+
+
+@lru_cache(maxsize=512)
+def _composed(overrides: tuple[str, ...]) -> Config:
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+            raw = compose("config", overrides=list(overrides))
+        plain: Any = OmegaConf.to_container(raw, resolve=True, throw_on_missing=True)
+    except HydraException as error:
+        raise InputError(_hydra_reason(error)) from None
+    except OmegaConfBaseException as error:
+        raise InputError(f"{error.full_key or 'configuration'}: {str(error).splitlines()[0]}") from None
+    try:
+        return Config.model_validate(plain)
+    except ValidationError as error:
+        raise InputError(_one_line(error)) from None
+
+
+def _hydra_reason(error: HydraException) -> str:
+    text = str(error)
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return f"{match[1]}: no such key{nearest(match[1], _keys())}"
+    return " ".join(text.split())[:300]
+
+
+def _keys() -> list[str]:
+    def walk(prefix: str, value: object) -> list[str]:
+        if isinstance(value, dict) and value:
+            return [name for key, inner in value.items() for name in [f"{prefix}{key}", *walk(f"{prefix}{key}.", inner)]]
+        return []
+
+    return walk("", _composed(()).model_dump())
+
+
+def load(overrides: Sequence[str] = ()) -> Config:
+    """Compose ``conf/config.yaml`` with ``overrides`` (``group=choice`` or ``key=value``) and check it.
+
+    Raises InputError, one line that names the key, for an unknown group, choice or key, a value of the wrong kind
+    or out of range, and for anything Hydra would take as a sweep.
+    """
+    return _composed(tuple(_checked(override) for override in overrides))
+
+
+def mode_named(text: str) -> Mode:
+    """Return the mode called ``text`` in any case. Raises InputError with the nearest name."""
+    try:
+        return Mode(text.upper())
+    except ValueError:
+        known = [mode.value for mode in Mode]
+        raise InputError(f"{text}: no such mode{nearest(text.upper(), known)} (known: {', '.join(known)})") from None

@@ -1,0 +1,1 @@
+"""What runs a launch: vLLM on a GPU, or the simulator."""

@@ -1,0 +1,1 @@
+"""What vLLM 0.21.0 would do: mode resolution, capture sizes, dispatch. Pure Python, no vLLM import."""

@@ -1,0 +1,1 @@
+"""Arrivals, lengths and traces in, schedules out."""
