@@ -49,7 +49,7 @@ def _checked(override: str) -> str:
         parsed = OverridesParser.create().parse_override(override)
     except HydraException as error:
         first = str(error).splitlines()[0]
-        raise InputError(f"{override}: cannot be read ({first}); quote it, e.g. 'key=[1,2]' or 'key={{a: 1}}'") from None
+        raise InputError(f"{override}: cannot be read ({first}); quote it: 'key=[1,2]', 'key={{a: 1}}'") from None
     if parsed.is_sweep_override():
         raise InputError(f"{override}: commas outside brackets are a sweep; write one value, or a list as [a,b]")
     key = parsed.key_or_group.lstrip("+~")
@@ -60,7 +60,9 @@ def _checked(override: str) -> str:
         return override
     choice = str(parsed.value()).lower().replace(" ", "")
     if choice not in choices:
-        raise InputError(f"{key}={parsed.value()}: no such {key}{nearest(choice, choices)} (known: {', '.join(choices)})")
+        raise InputError(
+            f"{key}={parsed.value()}: no such {key}{nearest(choice, choices)}; known: {', '.join(choices)}"
+        )
     return f"{key}={choice}"
 
 
@@ -102,7 +104,9 @@ def _hydra_reason(error: HydraException) -> str:
 def _keys() -> list[str]:
     def walk(prefix: str, value: object) -> list[str]:
         if isinstance(value, dict) and value:
-            return [name for key, inner in value.items() for name in [f"{prefix}{key}", *walk(f"{prefix}{key}.", inner)]]
+            return [
+                name for key, inner in value.items() for name in [f"{prefix}{key}", *walk(f"{prefix}{key}.", inner)]
+            ]
         return []
 
     return walk("", _composed(()).model_dump())
@@ -123,4 +127,4 @@ def mode_named(text: str) -> Mode:
         return Mode(text.upper())
     except ValueError:
         known = [mode.value for mode in Mode]
-        raise InputError(f"{text}: no such mode{nearest(text.upper(), known)} (known: {', '.join(known)})") from None
+        raise InputError(f"{text}: no such mode{nearest(text.upper(), known)}; known: {', '.join(known)}") from None

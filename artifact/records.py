@@ -5,7 +5,7 @@ never zero. Times are seconds on the clock of the cell (0 = the cell's start) un
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -107,9 +107,9 @@ class Measurement:
 
 def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
     """Return ``frame`` with exactly ``columns`` and their dtypes; a column it lacks becomes null."""
-    data = {}
+    data: dict[str, pd.Series[Any]] = {}
     for name, dtype in columns.items():
-        column = frame[name] if name in frame else pd.Series([pd.NA] * len(frame), index=frame.index)
+        column: Any = frame[name] if name in frame else pd.Series([pd.NA] * len(frame), index=frame.index)
         if dtype == "float64":
             column = pd.to_numeric(column, errors="coerce")
         data[name] = column.astype(dtype)
