@@ -96,6 +96,16 @@ STEP_COLUMNS = {
 }
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """Host and GPU around a cell: jitter just before it; median clock, mean power and peak temperature in it."""
+
+    cpu_jitter_us: float | None = None  # 99th percentile of a 1 ms sleep's overshoot
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """What one cell gave: frames with exactly REQUEST_COLUMNS and STEP_COLUMNS, and the cell's length in seconds."""
@@ -103,6 +113,7 @@ class Measurement:
     requests: pd.DataFrame
     steps: pd.DataFrame
     seconds: float
+    conditions: Conditions = Conditions()
 
 
 def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
@@ -157,10 +168,6 @@ class LaunchFacts(Frozen):
     gpu_name: str | None = None
     eager_launch_us: float | None = None
     graph_launch_us: float | None = None
-    cpu_jitter_us: float | None = None  # 99th percentile of a 1 ms sleep's overshoot
-    sm_clock_mhz: float | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
 
 
 class LaunchRow(LaunchFacts):
@@ -233,6 +240,10 @@ class CellRow(Frozen):
     padding_ratio: float | None = None  # padded tokens over tokens, less one
     running_cv: float | None = None  # standard deviation over mean of running requests, over time
     uniform_decode_share: float | None = None
+    cpu_jitter_us: float | None = None
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
     flags: str = ""  # comma-separated; a flagged cell is shown and never ranked
 
     @model_validator(mode="after")

@@ -159,6 +159,13 @@ class TraceConfig(Frozen):
     requests: Count | None
 
 
+class FiguresConfig(Frozen):
+    """Where ``figures`` takes its rows from and where it writes."""
+
+    source: Literal["shipped", "results"]
+    out: str
+
+
 class Config(Frozen):
     """One composed experiment: what is explained, planned, run and recommended is the same thing."""
 
@@ -174,3 +181,4 @@ class Config(Frozen):
     executor: ExecutorConfig
     explain: ExplainConfig
     trace: TraceConfig
+    figures: FiguresConfig

@@ -1,0 +1,200 @@
+"""Command line in, tables or one JSON object out: ``artifact COMMAND [group=choice] [key=value] [--json]``.
+
+Every command composes the same configuration. Results go to stdout, everything else to stderr. Exit codes: 0 done,
+1 a cell failed, 2 bad input, 3 the environment lacks something.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from artifact import __version__, tables
+from artifact.config import load, nearest
+from artifact.errors import ArtifactError, InputError
+
+Answer = dict[str, Any]
+
+
+class Command(NamedTuple):
+    """What a command does for ``--help``, the function that answers, and how the answer is shown to people."""
+
+    help: str
+    answer: Callable[[list[str]], Answer]
+    show: Callable[[Answer, Console], None]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _doctor(overrides: list[str]) -> Answer:
+    from artifact.study.doctor import doctor
+
+    checks = doctor(load(overrides))
+    return {
+        "checks": [check._asdict() for check in checks],
+        "exit_code": 3 if any(c.ok is False for c in checks) else 0,
+    }
+
+
+def _explain(overrides: list[str]) -> Answer:
+    from artifact.graphs.explain import explain
+
+    return explain(load(overrides))
+
+
+def _plan(overrides: list[str]) -> Answer:
+    from artifact.engines.choose import choose
+    from artifact.study.plan import describe, plan
+
+    choice = choose(load(overrides).engine)
+    return describe(plan(overrides, choice.evidence))
+
+
+def _run(overrides: list[str]) -> Answer:
+    from artifact.engines.choose import choose
+    from artifact.study.plan import plan
+    from artifact.study.run import run
+    from artifact.study.store import Store
+    from artifact.study.tracking import Tracker
+
+    config = load(overrides)
+    choice = choose(config.engine)
+    _say(choice.sentence)
+    planned = plan(overrides, choice.evidence)
+    folder = Path(config.executor.results) / config.study.name
+    tracker = Tracker(config.tracking, folder)
+    try:
+        summary = run(planned, Store(folder), choice, tracker.log, say=_say)
+    finally:
+        tracker.close()
+    return summary
+
+
+def _calibrate(overrides: list[str]) -> Answer:
+    from artifact.analysis.calibrate import fit_folder, save
+
+    config = load(overrides)
+    summary = _run(overrides) if config.study.name == "calibrate" else {}
+    folder = Path(config.executor.results) / config.study.name
+    calibration = fit_folder(folder, config.model, config.hardware)
+    path = save(calibration, Path(config.engine.calibration or folder / "calibration.json"))
+    return {"file": str(path), **calibration.summary(), **({"run": summary} if summary else {})}
+
+
+def _trace(overrides: list[str]) -> Answer:
+    from artifact.workloads.traces import describe, read
+
+    return describe(read(load(overrides).trace))
+
+
+def _figures(overrides: list[str]) -> Answer:
+    from artifact import plots
+
+    config = load(overrides)
+    if config.figures.source == "results":
+        root = Path(config.executor.results)
+        names = [name for name, (study, _) in plots.FIGURES.items() if (root / study / "cells.parquet").exists()]
+        if not names:
+            raise InputError(f"{root}: no finished study that has a figure; artifact run study=smoke makes one")
+    else:
+        root, names = _shipped(), list(plots.FIGURES)
+    out = Path(config.figures.out)
+    return {"source": str(root), "files": [str(path) for name in names for path in plots.draw(name, root, out)]}
+
+
+def _shipped() -> Path:
+    folder = Path(__file__).resolve().parent.parent / "paper_figures" / "data"
+    if not folder.is_dir():
+        raise InputError(
+            "the shipped measurements are in paper_figures/data of a checkout; this is an installed package"
+        )
+    return folder
+
+
+def _sync(overrides: list[str]) -> Answer:
+    from artifact.study.tracking import sync
+
+    config = load(overrides)
+    folder = Path(config.executor.results) / config.study.name
+    return dict(sync(folder, config.tracking))
+
+
+def _ui(overrides: list[str]) -> Answer:
+    from artifact.study.tracking import ui_command
+
+    command = ui_command(load(overrides))
+    _say(" ".join(command))
+    return {"exit_code": subprocess.run(command, check=False).returncode}
+
+
+COMMANDS: dict[str, Command] = {
+    "doctor": Command("check GPU, driver, NVML, vLLM, disk and cache, and say what to do", _doctor, tables.doctor),
+    "explain": Command("resolve a mode and show sizes, graphs and what falls through", _explain, tables.explain),
+    "plan": Command("the cells in order, launches, minutes and disk", _plan, tables.plan),
+    "run": Command("run a study; resumes by itself", _run, tables.run),
+    "calibrate": Command(
+        "measure steps (study=calibrate) and fit the simulator's cost model", _calibrate, tables.pairs
+    ),
+    "trace": Command("read, check and describe a request trace", _trace, tables.pairs),
+    "figures": Command("draw the figures, from shipped data or from results", _figures, tables.pairs),
+    "sync": Command("rebuild the MLflow view of a study from its results", _sync, tables.pairs),
+    "ui": Command("browse the runs in MLflow's UI on 127.0.0.1", _ui, lambda *_: None),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="artifact",
+        usage="artifact COMMAND [group=choice] [key=value] [--json]",
+        description=f"commands:\n{lines}\n\ngroups and keys are those of conf/: mode=full server.max_num_seqs=64",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", metavar="COMMAND")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--version", action="version", version=__version__)
+    return parser
+
+
+def _clean(value: Any) -> Any:
+    """JSON knows no NaN: what does not exist is null."""
+    if isinstance(value, dict):
+        return {key: _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in value]
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  NaN alone differs from itself
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code; a user's mistake is one line on stderr, never a traceback."""
+    options = _parser().parse_intermixed_args(arguments)
+    try:
+        command = COMMANDS.get(options.command)
+        if command is None:
+            hint = nearest(options.command, list(COMMANDS))
+            raise InputError(f"{options.command}: no such command{hint}; known: {', '.join(COMMANDS)}")
+        answer = command.answer(options.overrides)
+        code = int(answer.pop("exit_code", 0))
+        if options.json:
+            print(json.dumps(_clean(answer), indent=1, allow_nan=False))
+        else:
+            command.show(answer, Console())
+        return code
+    except ArtifactError as error:
+        _say(f"artifact: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("artifact: stopped; what was finished is kept, the same command goes on")
+        return 130
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -1,0 +1,198 @@
+"""The real engine: one vLLM start per object, in a process of its own, driven through AsyncLLM with token ids.
+
+Runs in the child process of ``engines.isolate``; the fork server has imported vLLM already (``vllm_preload``).
+"""
+
+import asyncio
+import gc
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from artifact.engines import nvml
+from artifact.engines.client import drive
+from artifact.engines.vllm_arguments import engine_arguments
+from artifact.engines.vllm_records import hollow, join_heavy, launch_facts, light_steps
+from artifact.records import Conditions, Launch, LaunchFacts, Measurement, Schedule
+from artifact.schema import Config, Evidence
+from artifact.workloads.build import build, prompt_buckets, token_ids
+
+# The client spins shortly before each arrival: it gets cores that the engine core never runs on.
+_CLIENT_CORES = 2
+_DISPATCH_TABLE_TOKENS = 600
+
+
+class VllmEngine:
+    """``engines.base.Engine`` on vLLM. What it prints goes to the launch's log."""
+
+    evidence = Evidence.MEASURED
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._engine: Any = None
+        self._gpu = nvml.Gpu()
+        self._config: Config | None = None
+        self._records: list[tuple[float, Any]] = []
+        self._served = 0
+
+    def start(self, launch: Launch) -> LaunchFacts:
+        """See ``Engine.start``. Raises whatever vLLM raises; the parent turns it into a status."""
+        from artifact.engines.vllm_preload import IMPORT_S  # the parent may import this module, but not vLLM
+
+        config = self._config = launch.config
+        self._gpu = nvml.describe()
+        cores = sorted(os.sched_getaffinity(0))
+        pin = config.engine.pin_cores and len(cores) >= 4 * _CLIENT_CORES
+        if pin:  # the engine core is forked from this thread and inherits its cores
+            os.sched_setaffinity(0, cores[_CLIENT_CORES:])
+        begin = time.perf_counter()
+        self._engine = self._runner.run(self._create(config))
+        start_s = time.perf_counter() - begin
+        if pin:
+            for thread in Path("/proc/self/task").iterdir():
+                os.sched_setaffinity(int(thread.name), cores[:_CLIENT_CORES])
+        probe = self._call("probe")
+        host = self._call("host_probe")
+        self._log_dispatch(config, probe)
+        first_answer_s = self._warm_up(launch)
+        facts = launch_facts(config, probe, start_s, IMPORT_S)
+        cache = self._engine.vllm_config.cache_config
+        return facts.model_copy(
+            update={
+                **host,
+                "first_answer_s": first_answer_s,
+                "kv_tokens": int(cache.num_gpu_blocks) * int(cache.block_size),
+                "nvml_baseline_bytes": self._gpu.used_bytes,
+                "nvml_used_bytes": nvml.describe().used_bytes,
+                "gpu_uuid": self._gpu.uuid,
+                "gpu_name": self._gpu.name,
+            }
+        )
+
+    def measure(self, schedule: Schedule, limit_s: float) -> Measurement:
+        """See ``Engine.measure``."""
+        config = self._required()
+        prompts = [self._prompt(schedule, index) for index in range(len(schedule))]
+        jitter = self._call("cpu_jitter_us")
+        heavy = config.engine.heavy_probe
+        if heavy:
+            self._call("heavy_start")
+        gc.collect()
+        gc.freeze()  # a collection in the client would look like a slow engine
+        with nvml.Sampler() as sampler:
+            self._records = []
+            start = time.perf_counter()
+            requests = self._runner.run(drive(schedule, self._sender(schedule, prompts), start, limit_s))
+            seconds = time.perf_counter() - start
+        steps = light_steps(self._records, start)
+        if heavy:
+            steps = join_heavy(steps, self._call("heavy_collect"))
+        gpu = sampler.result
+        conditions = Conditions(jitter, gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c)
+        return Measurement(requests, steps, seconds, conditions)
+
+    def close(self) -> None:
+        """See ``Engine.close``."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
+        self._runner.close()
+
+    def _required(self) -> Config:
+        if self._config is None or self._engine is None:
+            raise RuntimeError("the engine has not been started")
+        return self._config
+
+    def _call(self, method: str, *args: Any) -> Any:
+        [answer] = self._runner.run(self._engine.collective_rpc(method, args=args))
+        return answer
+
+    async def _create(self, config: Config) -> Any:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.metrics.loggers import StatLoggerBase
+
+        engine = self
+
+        class Steps(StatLoggerBase):  # type: ignore[misc]
+            """Keeps what each step reported, with the time it reached the front end."""
+
+            def __init__(self, *_: Any, **__: Any) -> None: ...
+
+            def log_engine_initialized(self) -> None: ...
+
+            def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
+                if scheduler_stats is not None:
+                    engine._records.append((time.perf_counter(), scheduler_stats))
+
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(config)), stat_loggers=[Steps])
+
+    def _prompt(self, schedule: Schedule, index: int) -> dict[str, list[int]]:
+        vocabulary = int(str(self._required().model.architecture["vocab_size"]))
+        return {"prompt_token_ids": token_ids(schedule, index, vocabulary)}
+
+    def _sender(self, schedule: Schedule, prompts: list[dict[str, list[int]]]) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        self._served += 1
+        prefix = f"cell{self._served}"
+
+        async def send(index: int) -> AsyncIterator[int]:
+            parameters = SamplingParams(
+                temperature=0,
+                ignore_eos=True,
+                max_tokens=int(schedule.output_tokens[index]),
+                detokenize=False,
+                output_kind=RequestOutputKind.DELTA,
+            )
+            async for output in self._engine.generate(prompts[index], parameters, request_id=f"{prefix}-{index}"):
+                yield len(output.outputs[0].token_ids)
+
+        return send
+
+    def _warm_up(self, launch: Launch) -> float:
+        """Serve every prompt bucket twice, alone and beside others, so that no kernel compiles while timing."""
+        schedules = [build(cell.config.workload, cell.seed, cell.config.trace) for cell in launch.cells]
+        lengths = prompt_buckets(schedules)
+        prompts = np.array(lengths + lengths[::-1])
+        count = len(prompts)
+        warm = Schedule(
+            arrival_s=np.zeros(count),
+            prompt_tokens=prompts,
+            output_tokens=np.full(count, 8),
+            group=np.concatenate([np.arange(count // 2), np.full(count - count // 2, count // 2)]),
+            measured=np.zeros(count, dtype=bool),
+            seed=0,
+        )
+        ready = [self._prompt(warm, index) for index in range(count)]
+        start = time.perf_counter()
+        limit = launch.config.engine.cell_limit_s
+        requests = self._runner.run(drive(warm, self._sender(warm, ready), start, limit))
+        return float(requests["first_token_s"].iloc[0])
+
+    def _log_dispatch(self, config: Config, probe: dict[str, Any]) -> None:
+        """Print the real dispatcher's answers: the golden tables in tests/golden are cut from this line."""
+        golden = {
+            "vllm": config.engine.vllm_version,
+            "gpu": self._gpu.name,
+            "compute_capability": list(config.hardware.compute_capability),
+            "requested_mode": config.mode.name.value,
+            "backend": config.backend.model_dump(),
+            "model_layers": config.model.layers,
+            "server": config.server.model_dump(mode="json"),
+            "resolved_mode": probe["resolved"],
+            "hollow": hollow(probe),
+            "capture_sizes": probe["sizes"],
+            "keys": probe["keys"],
+            "wrappers": probe["wrappers"],
+            "captures": probe["captures"],
+            "dispatch": self._call("dispatch_table", _DISPATCH_TABLE_TOKENS),
+        }
+        print("DISPATCH", json.dumps(golden), flush=True)
+        print("COUNTERS", json.dumps(probe["counters"]), flush=True)

@@ -1,0 +1,214 @@
+"""A calibration and a batch in, host and GPU time of the step out.
+
+A step's host time (issuing it) and its GPU time are modelled apart, because which of the two decides moves with the
+host. With n requests, p of them in prefill, c tokens in their KV cache and s the prefill tokens:
+
+    launch = launch_fixed + launch_per_request n + launch_per_prefill p
+    gpu    = base(padded tokens) + context c + square s^2 / p        (base: monotone, linear between knots)
+    loop   = loop_fixed + loop_per_request n                         (host, outside the launch)
+    tail   = tail_fixed + tail_per_request n                         (GPU, logits and sampling)
+
+each times one lognormal factor per step. In a steady state the period is max(loop + launch, gpu + tail).
+"""
+
+import math
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from artifact.errors import EnvironmentLacks, InputError
+from artifact.records import LaunchFacts
+from artifact.schema import Count, Evidence, Fraction, Frozen, HardwareConfig, Mode, Natural, NonNegative
+from artifact.simulator.clock import Price
+from artifact.simulator.scheduler import Batch
+
+CALIBRATIONS = Path(__file__).resolve().parents[1] / "calibrations"
+
+# Steps that cost alike: EAGER is uncompiled, NONE compiled without a graph, FULL replays mixed graphs (the mode FULL),
+# FULL_DECODE graphs of uniform decode batches (the two modes that capture them apart).
+TableName = Literal["EAGER", "NONE", "PIECEWISE", "FULL", "FULL_DECODE"]
+_STANDS_IN: dict[TableName, TableName] = {"FULL": "FULL_DECODE", "FULL_DECODE": "FULL"}
+
+
+class StepTable(Frozen):
+    """Cost of one kind of step, how far it was calibrated, and how well it fits its own rows."""
+
+    knots_tokens: Annotated[tuple[Count, ...], Field(min_length=1)]
+    base_ms: tuple[NonNegative, ...]
+    context_ms_per_token: NonNegative
+    square_ms_per_token2: NonNegative
+    launch_fixed_ms: NonNegative
+    launch_per_request_ms: NonNegative
+    launch_per_prefill_ms: NonNegative
+    noise_sigma: NonNegative  # of the logarithm of the period
+    gpu_source: str  # where the GPU time was read
+    max_requests: Natural
+    max_context_tokens: Natural
+    rows: Natural
+    error_p50: NonNegative  # of |predicted / measured period - 1| over those rows
+    error_p90: NonNegative
+
+    @model_validator(mode="after")
+    def _monotone(self) -> Self:
+        if len(self.knots_tokens) != len(self.base_ms):
+            raise ValueError("knots_tokens and base_ms must be of one length")
+        if any(np.diff(self.knots_tokens) <= 0) or any(np.diff(self.base_ms) < 0):
+            raise ValueError("knots_tokens must ascend and base_ms must not fall")
+        return self
+
+    def base(self, tokens: np.ndarray) -> np.ndarray:
+        """Return ``base`` in ms for padded tokens, shape (n,): beyond the last knot on with the last slope."""
+        values: np.ndarray = np.interp(tokens, self.knots_tokens, self.base_ms)
+        if len(self.knots_tokens) > 1:
+            (left, right), (low, high) = self.knots_tokens[-2:], self.base_ms[-2:]
+            values = values + np.maximum(tokens - right, 0) * (high - low) / (right - left)
+        return values
+
+
+class LoopCost(Frozen):
+    """What every step pays outside its launch and its forward pass, whatever the mode."""
+
+    loop_fixed_ms: NonNegative
+    loop_per_request_ms: NonNegative
+    tail_fixed_ms: NonNegative
+    tail_per_request_ms: NonNegative
+
+
+class Source(Frozen):
+    """The launches a calibration was fitted on."""
+
+    study: str
+    launches: tuple[str, ...]
+    hosts: tuple[str, ...]
+    driver: str | None
+    cpu: str | None
+    date: str | None
+
+
+class Calibration(Frozen):
+    """artifact/calibrations/<gpu>__<model>.json: one GPU, model, backend and vLLM version."""
+
+    gpu: str  # as hardware.gpu
+    gpu_name: str
+    model: str
+    backend: str
+    vllm_version: str | None
+    evidence: Evidence  # of the rows it was fitted on
+    source: Source
+    gpu_memory_utilization: Fraction | None  # under which kv_available_bytes was left
+    eager_launch_us: float | None  # host probe, median
+    graph_launch_us: float | None
+    frontend_ms: NonNegative  # client to engine core and back, for a request that finds the engine idle
+    loop: LoopCost
+    tables: dict[TableName, StepTable]
+    launches: dict[Mode, LaunchFacts]  # medians per requested mode
+
+
+def calibration_file(gpu: str, model: str) -> str:
+    """Return the name of a calibration's file."""
+    return f"{gpu}__{model}.json"
+
+
+def load_calibration(path: str | None, hardware: HardwareConfig, model: str) -> Calibration:
+    """Read ``path``, or the calibration shipped for the GPU and the model.
+
+    Raises EnvironmentLacks where none is shipped, naming those that are, and InputError where the file cannot be
+    read or is of another GPU or model.
+    """
+    file = Path(path) if path is not None else CALIBRATIONS / calibration_file(hardware.gpu, model)
+    if not file.is_file():
+        if path is not None:
+            raise InputError(f"engine.calibration={path}: no such file")
+        known = ", ".join(sorted(each.stem.replace("__", " with ") for each in CALIBRATIONS.glob("*.json")))
+        raise EnvironmentLacks(
+            f"no calibration for {hardware.gpu} with {model} (shipped: {known or 'none'}): "
+            "measure one with `artifact calibrate` on the GPU, or name a file in engine.calibration"
+        )
+    try:
+        calibration = Calibration.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from None
+    if (calibration.gpu, calibration.model) != (hardware.gpu, model):
+        raise InputError(
+            f"{file}: is for {calibration.gpu} with {calibration.model}, not {hardware.gpu} with {model}"
+        )
+    return calibration
+
+
+def table_name(mode: Mode, runtime_mode: str, *, hollow: bool) -> TableName:
+    """Return the table of a step: ``mode`` as resolved, EAGER where nothing is compiled.
+
+    A hollow PIECEWISE step is dispatched and padded like one that replays, and costs what NONE costs.
+    """
+    if mode is Mode.EAGER:
+        return "EAGER"
+    if runtime_mode == "FULL":
+        return "FULL" if mode is Mode.FULL else "FULL_DECODE"
+    return "PIECEWISE" if runtime_mode == "PIECEWISE" and not hollow else "NONE"
+
+
+class CostModel:
+    """Prices steps of one launch. ``seed`` and ``launch_id`` fix the noise: two launches differ, a repeat does not.
+
+    Noise is drawn per step and independent; what makes one launch slower than the next is not modelled.
+    """
+
+    def __init__(
+        self, calibration: Calibration, mode: Mode, *, hollow: bool, max_tokens: int, seed: int, launch_id: str
+    ) -> None:
+        self._calibration, self._mode, self._hollow = calibration, mode, hollow
+        self._tokens = np.arange(max_tokens + 1)
+        self._tables: dict[str, tuple[StepTable, list[float]]] = {}
+        self._rng = np.random.default_rng([seed, zlib.crc32(launch_id.encode())])
+        self._normals: list[float] = []
+        self.outside: Counter[str] = Counter()  # steps beyond the calibrated range, by what was beyond
+
+    def _table(self, runtime_mode: str) -> tuple[StepTable, list[float]]:
+        name = table_name(self._mode, runtime_mode, hollow=self._hollow)
+        tables = self._calibration.tables
+        used = name if name in tables else _STANDS_IN.get(name, name)
+        if used not in tables:
+            raise EnvironmentLacks(
+                f"the calibration of {self._calibration.gpu} with {self._calibration.model} holds no {name} steps "
+                f"(only {', '.join(tables)}): calibrate with an arm that runs them"
+            )
+        table = tables[used]
+        return table, table.base(self._tokens).tolist()
+
+    def price(self, batch: Batch, runtime_mode: str, padded_tokens: int) -> Price:
+        """Return the step's times. Raises EnvironmentLacks where no such step was calibrated."""
+        if runtime_mode not in self._tables:
+            self._tables[runtime_mode] = self._table(runtime_mode)
+        table, base_ms = self._tables[runtime_mode]
+        requests, context = batch.num_reqs, batch.context_tokens
+        if padded_tokens > table.knots_tokens[-1]:
+            self.outside[f"more than {table.knots_tokens[-1]} tokens in a {runtime_mode} step"] += 1
+        if requests > table.max_requests:
+            self.outside[f"more than {table.max_requests} requests in a {runtime_mode} step"] += 1
+        if context > table.max_context_tokens:
+            self.outside[f"more than {table.max_context_tokens} context tokens in a {runtime_mode} step"] += 1
+        prefills = requests - batch.num_decode
+        launch = table.launch_fixed_ms + table.launch_per_request_ms * requests
+        gpu = base_ms[padded_tokens] + table.context_ms_per_token * context
+        if prefills:
+            launch += table.launch_per_prefill_ms * prefills
+            gpu += table.square_ms_per_token2 * batch.prefill_tokens**2 / prefills
+        if not self._normals:
+            self._normals = self._rng.standard_normal(4096).tolist()
+        scale = math.exp(table.noise_sigma * self._normals.pop()) / 1e3
+        loop = self._calibration.loop
+        return Price(
+            runtime_mode=runtime_mode,
+            padded_tokens=padded_tokens,
+            loop_s=(loop.loop_fixed_ms + loop.loop_per_request_ms * requests) * scale,
+            launch_s=launch * scale,
+            gpu_s=gpu * scale,
+            tail_s=(loop.tail_fixed_ms + loop.tail_per_request_ms * requests) * scale,
+            whole_graph=runtime_mode == "FULL",
+        )

@@ -1,0 +1,167 @@
+"""A trace file and how to read it (conf/config.yaml, ``trace``) in, arrivals and lengths of its requests out."""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artifact.errors import InputError
+from artifact.schema import TraceConfig
+from artifact.workloads import trace_formats
+
+_MOST_DROPPED = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """The requests of a trace, shape (n,) with n >= 1, in order of arrival.
+
+    Requests with the same time stamp stay simultaneous: a burst, as the trace says, and not spread at random.
+    """
+
+    format: str
+    arrival_s: npt.NDArray[np.float64]  # ascending from 0
+    prompt_tokens: npt.NDArray[np.int64]
+    output_tokens: npt.NDArray[np.int64]
+    dropped: tuple[tuple[int, str], ...] = ()  # line and reason of each row that was skipped (lenient)
+    reordered: int = 0  # rows with an earlier time than one before them, sorted in (lenient)
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def ties(self) -> int:
+        """How many requests arrive at the same instant as the one before them."""
+        return int((np.diff(self.arrival_s) == 0).sum())
+
+    def until(self, end_s: float) -> "Trace":
+        """Return the requests that arrive before ``end_s`` > 0: at least the first."""
+        keep = self.arrival_s < end_s
+        return replace(
+            self,
+            arrival_s=self.arrival_s[keep],
+            prompt_tokens=self.prompt_tokens[keep],
+            output_tokens=self.output_tokens[keep],
+        )
+
+
+def read(trace: TraceConfig) -> Trace:
+    """Read ``trace.path`` and return the requests asked for; the file streams, 24 bytes a request are kept.
+
+    In this order: ``window`` on the trace's own clock (seconds since its earliest request), ``speedup``, ``gap_cap``
+    on the gaps that are then left, the first ``requests``. Arrivals count from the first request that is returned.
+
+    Strict, the first bad row ends it; ``lenient`` skips bad rows, sorts by time, and keeps account. Raises
+    InputError, ``FILE:LINE: reason`` for a row, and as ``trace_formats.rows`` does; also where nothing is left or
+    more requests are asked for than there are.
+    """
+    if trace.path is None:
+        raise InputError("trace.path: name the trace's file, trace.path=FILE")
+    path = Path(trace.path)
+    kind, parsed = trace_formats.rows(path, trace)
+    time_ns, prompt, output, dropped = _collect(path, parsed, trace.lenient)
+    order = np.argsort(time_ns, kind="stable")
+    reordered = int((time_ns < np.maximum.accumulate(time_ns)).sum())
+    clock_s = (time_ns[order] - time_ns.min()) / 1e9
+    chosen = _window(path, clock_s, trace)
+    arrival_s = _replayed(clock_s[chosen], trace)
+    keep = order[chosen]
+    if trace.requests is not None:
+        if trace.requests > len(keep):
+            where = "" if trace.window is None else f" in trace.window={list(trace.window)}"
+            raise InputError(f"trace.requests={trace.requests}: {path} has {len(keep)} requests{where}")
+        keep, arrival_s = keep[: trace.requests], arrival_s[: trace.requests]
+    return Trace(kind, arrival_s, prompt[keep], output[keep], tuple(dropped), reordered)
+
+
+def _collect(
+    path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], list[tuple[int, str]]]:
+    """Return times in ns, prompt and output tokens as int64 in the file's order, and the rows dropped."""
+    columns = array("q"), array("q"), array("q")
+    dropped: list[tuple[int, str]] = []
+    for line, row in parsed:
+        reason = row if isinstance(row, str) else None
+        if not isinstance(row, str):
+            if columns[0] and row[0] < columns[0][-1] and not lenient:
+                reason = "out of time order: earlier than the row before it"
+            else:
+                for column, value in zip(columns, row, strict=True):
+                    column.append(value)
+        if reason is None:
+            continue
+        if not lenient:
+            raise InputError(f"{path}:{line}: {reason} (trace.lenient=true skips bad rows and sorts)")
+        dropped.append((line, reason))
+        if len(dropped) > _MOST_DROPPED:
+            raise InputError(f"{path}: more than {_MOST_DROPPED:,} bad rows, the first at line {dropped[0][0]}")
+    if not columns[0]:
+        first = f"; line {dropped[0][0]}: {dropped[0][1]}" if dropped else ""
+        raise InputError(f"{path}: no usable request{first}")
+    time_ns, prompt, output = (np.array(column, dtype=np.int64) for column in columns)
+    return time_ns, prompt, output, dropped
+
+
+def _window(path: Path, clock_s: npt.NDArray[np.float64], trace: TraceConfig) -> slice:
+    if trace.window is None:
+        return slice(0, len(clock_s))
+    start_s, end_s = trace.window
+    if start_s >= end_s:
+        raise InputError(f"trace.window={list(trace.window)}: must be [from, to) in seconds with from < to")
+    first, end = np.searchsorted(clock_s, [start_s, end_s])
+    if first == end:
+        raise InputError(f"trace.window={list(trace.window)}: no request there; {path} lasts {clock_s[-1]:.3f} s")
+    return slice(int(first), int(end))
+
+
+def _replayed(clock_s: npt.NDArray[np.float64], trace: TraceConfig) -> npt.NDArray[np.float64]:
+    """Return arrivals from 0 on after the speed-up and then the gap cap."""
+    with np.errstate(over="ignore"):
+        arrival_s = (clock_s - clock_s[0]) / trace.speedup
+    if not np.isfinite(arrival_s[-1]):
+        raise InputError(f"trace.speedup={trace.speedup}: too small, arrivals are no finite numbers")
+    gaps = np.diff(arrival_s)
+    if trace.gap_cap is not None and (gaps > trace.gap_cap).any():
+        return np.concatenate([[0.0], np.cumsum(np.minimum(gaps, trace.gap_cap))])
+    return np.asarray(arrival_s, dtype=np.float64)
+
+
+def describe(trace: Trace) -> dict[str, Any]:
+    """Return what the ``trace`` command prints; what is undefined is None.
+
+    ``duration_s`` is from the first to the last arrival, ``rate_per_s`` is 1 / mean gap, ``arrival_cv`` the gaps'
+    standard deviation over their mean (from two gaps on), ``rate_profile`` the requests in each tenth of the
+    duration. Percentiles interpolate linearly.
+    """
+    gaps = np.diff(trace.arrival_s)
+    duration_s = float(trace.arrival_s[-1])
+    mean_s = duration_s / len(gaps) if len(gaps) else 0.0
+    return {
+        "format": trace.format,
+        "requests": len(trace),
+        "duration_s": duration_s,
+        "rate_per_s": 1 / mean_s if mean_s > 0 else None,
+        "arrival_cv": float(gaps.std() / mean_s) if mean_s > 0 and len(gaps) > 1 else None,
+        "prompt_tokens": _spread(trace.prompt_tokens),
+        "output_tokens": _spread(trace.output_tokens),
+        "ties": trace.ties,
+        "reordered": trace.reordered,
+        "rate_profile": _profile(trace.arrival_s),
+        "dropped": [{"line": line, "reason": reason} for line, reason in trace.dropped],
+    }
+
+
+def _profile(arrival_s: npt.NDArray[np.float64]) -> list[int] | None:
+    if not arrival_s[-1] > 0:
+        return None
+    tenth = np.minimum((arrival_s / arrival_s[-1] * 10).astype(np.int64), 9)
+    return [int(count) for count in np.bincount(tenth, minlength=10)]
+
+
+def _spread(tokens: npt.NDArray[np.float64]) -> dict[str, float]:
+    p50, p90, p99 = (float(value) for value in np.percentile(tokens, [50, 90, 99]))
+    return {"p50": p50, "p90": p90, "p99": p99, "max": int(tokens.max())}
