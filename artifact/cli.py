@@ -18,6 +18,7 @@ from rich.console import Console
 from artifact import __version__, tables
 from artifact.config import load, nearest
 from artifact.errors import ArtifactError, InputError
+from artifact.schema import Evidence
 
 Answer = dict[str, Any]
 
@@ -51,15 +52,19 @@ def _explain(overrides: list[str]) -> Answer:
 
 
 def _plan(overrides: list[str]) -> Answer:
+    from artifact.engines import nvml
     from artifact.engines.choose import choose
     from artifact.study.plan import describe, plan
 
     choice = choose(load(overrides).engine)
-    return describe(plan(overrides, choice.evidence))
+    return describe(plan(overrides, choice.evidence, nvml.describe().name))
 
 
 def _run(overrides: list[str]) -> Answer:
+    from artifact.engines import nvml
     from artifact.engines.choose import choose
+    from artifact.engines.isolate import Isolated
+    from artifact.simulator.cost import load_calibration
     from artifact.study.plan import plan
     from artifact.study.run import run
     from artifact.study.store import Store
@@ -68,25 +73,38 @@ def _run(overrides: list[str]) -> Answer:
     config = load(overrides)
     choice = choose(config.engine)
     _say(choice.sentence)
-    planned = plan(overrides, choice.evidence)
+    planned = plan(overrides, choice.evidence, nvml.describe().name)
+    if choice.evidence is Evidence.SIMULATED:
+        models = {launch.config.model.name: launch.config for launch in planned.launches}
+        for name, of_launch in models.items():
+            calibration = load_calibration(of_launch.engine.calibration, of_launch.hardware, name)
+            _say(f"evidence: simulated, calibrated on {calibration.gpu_name} ({name})")
     folder = Path(config.executor.results) / config.study.name
+    engine_class = choice.engine_class()
     tracker = Tracker(config.tracking, folder)
     try:
-        summary = run(planned, Store(folder), choice, tracker.log, say=_say)
+        summary = run(
+            planned, Store(folder), lambda log: Isolated(engine_class, choice.preload, log), on_launch=tracker.log
+        )
     finally:
         tracker.close()
-    return summary
+    return {**summary, "exit_code": 1 if summary["failed"] else 0}
 
 
 def _calibrate(overrides: list[str]) -> Answer:
     from artifact.analysis.calibrate import fit_folder, save
 
+    overrides = ["study=calibrate", *overrides]
     config = load(overrides)
-    summary = _run(overrides) if config.study.name == "calibrate" else {}
     folder = Path(config.executor.results) / config.study.name
-    calibration = fit_folder(folder, config.model, config.hardware)
-    path = save(calibration, Path(config.engine.calibration or folder / "calibration.json"))
-    return {"file": str(path), **calibration.summary(), **({"run": summary} if summary else {})}
+    if config.engine.kind != "sim":
+        _run(overrides)
+    calibration = fit_folder(folder, config.model.name, config.hardware)
+    fit = {
+        name: f"{t.error_p50:.1%} median, {t.error_p90:.1%} p90 of {t.rows} steps"
+        for name, t in calibration.tables.items()
+    }
+    return {"file": str(save(calibration, folder)), "gpu": calibration.gpu_name, "fit": fit}
 
 
 def _trace(overrides: list[str]) -> Answer:

@@ -43,7 +43,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def _checked(override: str) -> str:
     """Refuse what Hydra would take for a sweep, and give preset names their case back."""
-    if "=" not in override:
+    if "=" not in override[1:]:
         raise InputError(f"{override!r} is neither a command nor key=value")
     try:
         parsed = OverridesParser.create().parse_override(override)
@@ -57,7 +57,8 @@ def _checked(override: str) -> str:
         raise InputError(f"{override}: only key=value and group=choice are taken")
     choices = groups().get(key)
     if choices is None:
-        return override
+        # ++ also sets what the schema knows and the chosen preset does not write; pydantic refuses the rest
+        return f"++{override}"
     choice = str(parsed.value()).lower().replace(" ", "")
     if choice not in choices:
         raise InputError(
@@ -71,7 +72,7 @@ def _one_line(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"]) or "configuration"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return f"{where}: no such key"
+        return f"{where}: no such key{nearest(where, _keys())}"
     shown = "" if isinstance(first["input"], dict) else f"={first['input']!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{where}{shown}: {message}{more}"

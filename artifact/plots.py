@@ -7,6 +7,7 @@ and line style as well as in colour.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,12 +15,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from artifact.errors import InputError
-from artifact.study.store import Store
+from artifact.study.store import read_cells, read_launches, read_steps
 
 mpl.use("agg")
 
 # Okabe-Ito colours: distinct for the colour-blind too, and of different lightness.
-STYLES: dict[str, dict[str, str]] = {
+STYLES: dict[str, dict[str, Any]] = {
     "EAGER": {"color": "#999999", "marker": "x", "linestyle": ":"},
     "NONE": {"color": "#000000", "marker": "s", "linestyle": "--"},
     "PIECEWISE": {"color": "#E69F00", "marker": "^", "linestyle": "-."},
@@ -40,23 +41,19 @@ class Data:
 
 
 def load(folder: Path) -> Data:
-    """Read a study's folder (shipped or of results). Raises InputError where it holds no finished cell."""
-    if not (folder / "cells.parquet").exists():
-        raise InputError(f"{folder}: no cells.parquet; run the study first")
-    store = Store(folder)
-    cells = store.read_cells()
+    """Read a study's folder (shipped or of results). Raises InputError where there is none or no cell finished."""
+    cells, launches = read_cells(folder), read_launches(folder)
     cells = cells[cells["status"] == "ok"]
     if cells.empty:
         raise InputError(f"{folder}: no finished cell to draw")
-    launches = store.read_launches()
-    launches = launches[launches["status"] == "ok"]
+    launches = launches[launches["launch_id"].isin(cells["launch_id"])]
     gpu = ", ".join(sorted(launches["gpu_name"].dropna().unique())) or "GPU unknown"
     evidence = " and ".join(sorted(cells["evidence"].unique()))
     models = ", ".join(sorted(cells["model"].unique()))
-    return Data(cells, launches, store.read_steps(), f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
+    return Data(cells, launches, read_steps(folder), f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
 
 
-def arm_style(arm: str) -> dict[str, str]:
+def arm_style(arm: str) -> dict[str, Any]:
     """Return colour, marker and line style of an arm: its mode's, or a grey of its own for another backend."""
     return STYLES.get(arm, {"color": "#56B4E9", "marker": "P", "linestyle": ":"})
 

@@ -15,7 +15,7 @@ import pytest
 
 from artifact.config import load
 from artifact.engines.isolate import Isolated
-from artifact.errors import CellFailed
+from artifact.errors import CellFailed, EnvironmentLacks
 from artifact.records import REQUEST_COLUMNS, STEP_COLUMNS, Launch, LaunchFacts, Measurement, Schedule, typed
 from artifact.schema import Evidence
 
@@ -41,6 +41,8 @@ class FakeEngine:
         if launch.arm == "core_refuses":
             print("ValueError: CUDAGraphMode.FULL is not supported with TritonMLABackend backend (support: NEVER)")
             raise RuntimeError("Engine core initialization failed. See root cause above.")
+        if launch.arm == "lacks":
+            raise EnvironmentLacks("no calibration for this GPU")
         if launch.arm == "hang":
             time.sleep(600)
         if launch.arm == "child":
@@ -48,7 +50,7 @@ class FakeEngine:
             return LaunchFacts(captures=self.child.pid)
         return LaunchFacts(captures=os.getpid())
 
-    def measure(self, schedule: Schedule, limit_s: float) -> Measurement:
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
         action = {2: "fail", 3: "raise", 4: "hang", 5: "crash", 6: "fork_and_crash"}.get(schedule.seed)
         if action == "fail":
             raise CellFailed("timeout", "gave up in order")
@@ -131,6 +133,12 @@ def test_failed_start_has_a_status(engine: Isolated, arm: str, status: str, reas
     assert caught.value.status == status
     assert caught.value.reason.startswith(reason)
     assert "\n" not in caught.value.reason
+    assert engine.pid is None
+
+
+def test_what_concerns_every_cell_is_raised_as_it_is(engine: Isolated) -> None:
+    with pytest.raises(EnvironmentLacks, match="no calibration for this GPU"):
+        engine.start(launch("lacks"))
     assert engine.pid is None
 
 

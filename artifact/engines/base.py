@@ -20,8 +20,11 @@ class Engine(Protocol):
         """Bring the engine up and warm it for every prompt length the launch's cells can send."""
         ...
 
-    def measure(self, schedule: Schedule, limit_s: float) -> Measurement:
-        """Serve ``schedule`` and return its records. Raises CellFailed(timeout) after ``limit_s`` seconds."""
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
+        """Serve ``schedule`` and return its records, those of the heavy probe where it is asked for.
+
+        Raises CellFailed(timeout) after ``limit_s`` seconds.
+        """
         ...
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, cast
 
 from artifact.engines.base import Engine
-from artifact.errors import CellFailed
+from artifact.errors import ArtifactError, CellFailed
 from artifact.records import Launch, LaunchFacts, Measurement, Schedule
 
 CLOSE_LIMIT_S = 30.0
@@ -42,7 +42,8 @@ class Isolated:
     Failures are CellFailed: the engine's own as they are; any other exception as ``engine_error`` (``oom`` where the
     text or the log says so; ``refused`` for a ValueError at the start, which is how vLLM turns a configuration down);
     ``timeout`` after the limit and a grace; ``engine_error`` when the process dies; ``skipped`` when it had ended in
-    an earlier cell. Only a failure that the engine raised as CellFailed leaves it running.
+    an earlier cell. Only a failure that the engine raised as CellFailed leaves it running. InputError and
+    EnvironmentLacks are raised as they are: no other cell would fare better.
     """
 
     def __init__(
@@ -91,9 +92,11 @@ class Isolated:
             self._kill()
             raise
 
-    def measure(self, schedule: Schedule, limit_s: float) -> Measurement:
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
         """See ``Engine.measure``."""
-        return cast("Measurement", self._request("measure", schedule, limit_s, limit_s=limit_s + self._grace_s))
+        return cast(
+            "Measurement", self._request("measure", schedule, limit_s, heavy_probe, limit_s=limit_s + self._grace_s)
+        )
 
     def close(self) -> None:
         """Ask the engine to end, wait ``close_limit_s`` seconds, then kill what is left of its process group."""
@@ -126,6 +129,8 @@ class Isolated:
         if answer == "cell_failed":
             raise CellFailed(*payload)
         self._kill()
+        if answer == "artifact_error":
+            raise payload
         status, reason = self._classified(name, *payload)
         raise CellFailed(status, reason)
 
@@ -191,6 +196,8 @@ def _serve(pipe: Connection, engine_class: type[Engine], log_path: str) -> None:
             answer = ("result", getattr(engine, name)(*arguments))
         except CellFailed as failure:
             answer = ("cell_failed", (failure.status, failure.reason))
+        except ArtifactError as error:
+            answer = ("artifact_error", error)
         except Exception as error:  # the boundary of a cell: whatever it was becomes a row
             traceback.print_exc()
             first_line = next(iter(str(error).splitlines()), "")

@@ -74,13 +74,11 @@ class VllmEngine:
             }
         )
 
-    def measure(self, schedule: Schedule, limit_s: float) -> Measurement:
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
         """See ``Engine.measure``."""
-        config = self._required()
         prompts = [self._prompt(schedule, index) for index in range(len(schedule))]
         jitter = self._call("cpu_jitter_us")
-        heavy = config.engine.heavy_probe
-        if heavy:
+        if heavy_probe:
             self._call("heavy_start")
         gc.collect()
         gc.freeze()  # a collection in the client would look like a slow engine
@@ -90,8 +88,8 @@ class VllmEngine:
             requests = self._runner.run(drive(schedule, self._sender(schedule, prompts), start, limit_s))
             seconds = time.perf_counter() - start
         steps = light_steps(self._records, start)
-        if heavy:
-            steps = join_heavy(steps, self._call("heavy_collect"))
+        if heavy_probe:
+            steps = join_heavy(steps, self._call("heavy_stop"))
         gpu = sampler.result
         conditions = Conditions(jitter, gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c)
         return Measurement(requests, steps, seconds, conditions)

@@ -126,13 +126,14 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
         return sorted(late)[197]
 
     def heavy_start(self) -> None:
-        """Begin to record every step; the first call also puts the hooks in place."""
-        if not hasattr(self, "_steps"):
-            self._hook()
+        """Put the hooks in place and begin to record every step."""
+        self._unhook()  # a cell that timed out may have left them
         self._steps: list[dict[str, Any]] = []
+        self._hook()
 
-    def heavy_collect(self) -> list[list[float | int | str | None]]:
-        """Return the steps since ``heavy_start`` in order, one list each: see ``vllm_records.HEAVY_FIELDS``."""
+    def heavy_stop(self) -> list[list[float | int | str | None]]:
+        """Take the hooks away; return the steps since ``heavy_start``, one list each: ``vllm_records.HEAVY_FIELDS``."""
+        self._unhook()
         torch.cuda.synchronize()
         rows: list[list[float | int | str | None]] = []
         for index, step in enumerate(self._steps):
@@ -145,6 +146,10 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
             composition = [step[name] for name in ("mode", "tokens", "padded", "reqs", "decode", "prefill", "context")]
             rows.append([step["start"], *composition, wall_ms, step["host_ms"], gpu_ms])
         return rows
+
+    def _unhook(self) -> None:
+        for name in _HOOKED:
+            self.model_runner.__dict__.pop(name, None)  # the method of the class shows again
 
     def _hook(self) -> None:
         runner = self.model_runner
@@ -187,6 +192,9 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
 
         runner.execute_model, runner._model_forward = execute_model, model_forward
         runner._determine_batch_execution_and_padding, runner.sample_tokens = determine_batch, sample_tokens
+
+
+_HOOKED = ("execute_model", "_model_forward", "_determine_batch_execution_and_padding", "sample_tokens")
 
 
 def _composition(scheduler_output: Any) -> dict[str, Any]:

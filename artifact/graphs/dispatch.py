@@ -122,9 +122,9 @@ class Dispatcher:
         """Return the batches that do not replay the kind of graph the mode means for them, as ranges of tokens.
 
         Decode batches are covered up to q * max_num_seqs (or max_num_batched_tokens, if that is less), in steps of q:
-        no others exist. Mixed batches are covered up to the largest capture size, above which no mode has graphs. FULL_DECODE_ONLY lists its mixed batches, which run
-        without a graph by design; NONE promises nothing and lists nothing. Where the mode is ``hollow``, batches
-        dispatched as PIECEWISE are listed as well: they replay nothing.
+        no others exist. Mixed batches are covered up to the largest capture size, above which no mode has graphs.
+        FULL_DECODE_ONLY lists its mixed batches, which run without a graph by design; NONE promises nothing and lists
+        nothing. Where the mode is ``hollow``, batches dispatched as PIECEWISE are listed as well: they replay nothing.
         """
         if self.mode in (Mode.NONE, Mode.EAGER):
             return []

@@ -112,7 +112,10 @@ class TileConfig(Frozen):
 
 
 class StudyConfig(Frozen):
-    """conf/study: arms x tiles x blocks. An arm is a name and the Hydra overrides that make it."""
+    """conf/study: arms x tiles x blocks. An arm is a name and the Hydra overrides that make it.
+
+    ``only`` names the tiles to take, where one command is to run a part of the study.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
     seed: Natural
@@ -121,6 +124,19 @@ class StudyConfig(Frozen):
     block_prefix: Annotated[str, Field(pattern=r"^[a-z0-9_-]{0,32}$")]
     arms: dict[str, tuple[str, ...]]
     tiles: tuple[TileConfig, ...]
+    only: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        names = [tile.name for tile in self.tiles]
+        if unknown := [name for name in self.only or () if name not in names]:
+            raise ValueError(f"only: no such tile {', '.join(unknown)}; known: {', '.join(names)}")
+        return self
+
+    @property
+    def chosen(self) -> tuple[TileConfig, ...]:
+        """The tiles to run, in order."""
+        return tuple(tile for tile in self.tiles if self.only is None or tile.name in self.only)
 
 
 class TrackingConfig(Frozen):

@@ -135,9 +135,7 @@ def load_calibration(path: str | None, hardware: HardwareConfig, model: str) -> 
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{file}: {where + ': ' if where else ''}{first['msg']}") from None
     if (calibration.gpu, calibration.model) != (hardware.gpu, model):
-        raise InputError(
-            f"{file}: is for {calibration.gpu} with {calibration.model}, not {hardware.gpu} with {model}"
-        )
+        raise InputError(f"{file}: is for {calibration.gpu} with {calibration.model}, not {hardware.gpu} with {model}")
     return calibration
 
 

@@ -4,29 +4,22 @@ Pure but for ``conf/`` and the trace: the same overrides give the same plan, ids
 every machine. Whatever is wrong with any cell is found here, before an engine starts.
 """
 
-import hashlib
-import json
-import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from omegaconf import OmegaConf
 
-from artifact.config import CONF_DIR, load
-from artifact.errors import CellFailed, InputError
-from artifact.graphs.explain import resolve_config, validate
+from artifact.config import load
+from artifact.errors import InputError
 from artifact.records import Cell, Launch, Schedule
-from artifact.schema import Config, Evidence, Mode, StudyConfig, TileConfig, WorkloadConfig
-from artifact.study.estimate import cell_seconds, start_seconds
+from artifact.schema import Config, Evidence, StudyConfig, TraceConfig, WorkloadConfig
+from artifact.study.estimate import cell_bytes, cell_seconds, start_seconds
+from artifact.study.grid import Grid, refuse_conflicts
+from artifact.study.identity import id_of, identity, seed_of
 from artifact.workloads.build import build, fits
-
-_OPEN_LOOPS = ("constant", "poisson", "gamma")
-_RATE_KEY = "workload.arrival.rate_per_s"
-_LONGEST_NAME = 40  # characters of a name within an id: ids are file names
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Plan:
     config: Config  # of the base overrides: executor, tracking, engine
     launches: tuple[Launch, ...]
     seconds: dict[str, float]
-    schedules_requests: int
+    disk_bytes: int
     duplicates: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -70,11 +63,6 @@ class Plan:
         return groups
 
 
-def server_hash(config: Config) -> str:
-    """Return 8 hex digits over the server's configuration."""
-    return _digest(config.server.model_dump(mode="json"))[:8]
-
-
 def plan(overrides: Sequence[str], evidence: Evidence, gpu_name: str | None = None) -> Plan:
     """Return the plan of the study that ``overrides`` select, for an engine that gives ``evidence``.
 
@@ -84,16 +72,16 @@ def plan(overrides: Sequence[str], evidence: Evidence, gpu_name: str | None = No
     """
     config = load(overrides)
     study = config.study
-    if not study.arms or not study.tiles:
+    if not study.arms or not study.chosen:
         raise InputError(f"study {study.name}: needs at least one arm and one tile")
-    _refuse_conflicts(overrides, study)
+    refuse_conflicts(overrides, study)
     known_gpu = evidence is Evidence.SIMULATED or gpu_name == config.hardware.full_name
     launches: list[Launch] = []
     seconds: dict[str, float] = {}
     duplicates: dict[str, str] = {}
     compiled: set[str] = set()
-    requests = 0
-    grids = [_Grid.of(overrides, study, tile) for tile in study.tiles]
+    disk_bytes = 0
+    grids = [Grid.of(overrides, study, tile) for tile in study.chosen]
     for number in range(study.first_block, study.first_block + study.blocks):
         block = f"{study.block_prefix}{number}"
         for grid in grids:
@@ -106,146 +94,31 @@ def plan(overrides: Sequence[str], evidence: Evidence, gpu_name: str | None = No
                     continue
                 schedules = [_schedule(cell) for cell in launch.cells]
                 for cell, schedule in zip(launch.cells, schedules, strict=True):
-                    fits(schedule, cell.config.server)
-                requests += sum(map(len, schedules))
+                    _check(cell, schedule, evidence)
+                disk_bytes += sum(cell_bytes(schedule) for schedule in schedules)
                 start = start_seconds(launch.config, evidence, compiled)
                 seconds[launch.launch_id] = start + sum(cell_seconds(schedule, evidence) for schedule in schedules)
     _refuse_repeats(launches)
     _refuse_small_limit(config, seconds)
-    return Plan(study.name, evidence, config, tuple(launches), seconds, requests, duplicates)
+    return Plan(study.name, evidence, config, tuple(launches), seconds, disk_bytes, duplicates)
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """A tile, composed: for each arm, the configuration and load of each cell in order."""
-
-    tile: TileConfig
-    arms: dict[str, list[tuple[tuple[str, ...], Config, float | None]]]
-
-    @classmethod
-    def of(cls, overrides: Sequence[str], study: StudyConfig, tile: TileConfig) -> "_Grid":
-        arms = {}
-        for arm, arm_overrides in study.arms.items():
-            cells = []
-            for workload in tile.workloads:
-                try:
-                    config = load([*overrides, *tile.overrides, *arm_overrides, *workload])
-                    validate(config)
-                    cells += [(workload, at_load, load_) for at_load, load_ in _loads(tile, config)]
-                except InputError as error:
-                    raise InputError(f"study {study.name}, tile {tile.name}, arm {arm}: {error}") from None
-            if not cells:
-                raise InputError(f"study {study.name}, tile {tile.name}: needs at least one workload")
-            arms[arm] = cells
-        return cls(tile, arms)
-
-    def duplicates(self) -> dict[str, str]:
-        """Return the arms whose mode vLLM changes to what another arm, asking for another mode, realises already."""
-        seen: dict[str, tuple[str, Mode]] = {}
-        found: dict[str, str] = {}
-        resolved = {}
-        for arm, cells in self.arms.items():
-            try:
-                resolved[arm] = resolve_config(cells[0][1])
-            except CellFailed:
-                continue  # vLLM refuses it, which is a result of its own
-        # Arms that get what they asked for come first: the changed one is the copy.
-        for arm in sorted(resolved, key=lambda arm: resolved[arm].requested is not resolved[arm].resolved):
-            result, config = resolved[arm], self.arms[arm][0][1]
-            if result.requested is Mode.EAGER:
-                continue
-            realised = _digest([result.resolved, result.hollow, config.backend.model_dump(), server_hash(config)])
-            other, asked = seen.setdefault(realised, (arm, result.requested))
-            if asked is not result.requested:
-                found[arm] = other
-        return found
-
-
-def _loads(tile: TileConfig, config: Config) -> Iterator[tuple[Config, float | None]]:
-    """Yield the configuration at each of the tile's rates; closed loops, bursts and traces have one of their own."""
-    if config.workload.arrival.process not in _OPEN_LOOPS or (tile.loads is None and tile.rates_per_s is None):
-        yield config, None
-    for rate in tile.rates_per_s or ():
-        if config.workload.arrival.process in _OPEN_LOOPS:
-            yield _at_rate(config, rate), None
-    for load_ in tile.loads or ():
-        if config.workload.arrival.process in _OPEN_LOOPS:
-            yield _at_rate(config, load_ * saturation_rate(config.model.name)), load_
-
-
-def _at_rate(config: Config, rate_per_s: float) -> Config:
-    values = config.workload.model_dump()
-    values["arrival"]["rate_per_s"] = rate_per_s
-    return config.model_copy(update={"workload": WorkloadConfig.model_validate(values)})
-
-
-def saturation_rate(model: str, file: Path | None = None) -> float:
-    """Return the reference mode's saturation for ``model`` in requests per second, from conf/saturation.yaml."""
-    file = file or CONF_DIR / "saturation.yaml"
-    entries: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
-    rate = (entries.get(model) or {}).get("rate_per_s")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-        raise InputError(
-            f"{file.name}: no rate_per_s for model {model}, which study.tiles.loads are fractions of; "
-            "measure it and add it, or give the tile rates_per_s"
-        )
-    return float(rate)
-
-
-def _block(study: StudyConfig, grid: _Grid, block: str, number: int, evidence: Evidence) -> Iterator[Launch]:
+def _block(study: StudyConfig, grid: Grid, block: str, number: int, evidence: Evidence) -> Iterator[Launch]:
     """Yield every arm once, in the block's random order."""
     names = list(grid.arms)
-    order = np.random.default_rng(_seed(study.seed, grid.tile.name, block)).permutation(len(names))
+    order = np.random.default_rng(seed_of(study.seed, grid.tile.name, block)).permutation(len(names))
     for position, arm in enumerate(names[index] for index in order):
         cells = []
-        for overrides, config, load_ in grid.arms[arm]:
+        for config, load_ in grid.arms[arm]:
             # Of the block, workload and load alone: all arms of the block serve the same requests.
             rate = config.workload.arrival.rate_per_s
-            seed = _seed(study.seed, grid.tile.name, block, overrides, load_, rate)
+            seed = seed_of(study.seed, grid.tile.name, block, config.workload.model_dump_json(), load_)
             of_load = f"{load_:g}" if load_ is not None else ("own" if rate is None else f"{rate:.6g}rps")
             readable = [grid.tile.name, block, arm, config.workload.name, of_load]
-            cell_id = _id(readable, _identity(config, evidence) | {"seed": seed, "load": load_})
+            cell_id = id_of(readable, identity(config, evidence) | {"seed": seed, "load": load_})
             cells.append(Cell(cell_id, config, load_, seed, number))
-        launch_id = _id([grid.tile.name, block, arm], {"cells": [cell.cell_id for cell in cells]})
+        launch_id = id_of([grid.tile.name, block, arm], {"cells": [cell.cell_id for cell in cells]})
         yield Launch(launch_id, study.name, arm, grid.tile.name, block, position, cells[0].config, tuple(cells))
-
-
-def _identity(config: Config, evidence: Evidence) -> dict[str, object]:
-    """Return all that makes a cell's numbers what they are; a change of any of it is another cell."""
-    parts: dict[str, object] = config.model_dump(mode="json", include={"mode", "backend", "model", "server", "workload"})
-    parts |= {"heavy_probe": config.engine.heavy_probe, "evidence": evidence.value}
-    if evidence is Evidence.SIMULATED:
-        parts |= {"hardware": config.hardware.gpu, "calibration": config.engine.calibration}
-    if config.workload.arrival.process == "trace":
-        parts["trace"] = config.trace.model_dump(mode="json", exclude={"path"})
-        parts["trace_sha256"] = _file_digest(config.trace.path)
-    return parts
-
-
-def _id(names: Sequence[str], identity: dict[str, object]) -> str:
-    readable = "-".join(re.sub(r"[^A-Za-z0-9_.@]+", "_", name)[:_LONGEST_NAME].lstrip(".") for name in names)
-    return f"{readable}-{_digest([*names, identity])[:8]}"
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _seed(*parts: object) -> int:
-    """Return 32 bits that depend on ``parts`` alone, in every process: Python's own hash does not do that."""
-    return int(_digest(parts)[:8], 16)
-
-
-@cache
-def _file_digest(path: str | None) -> str:
-    if path is None:
-        raise InputError("trace.path: workload=trace needs the trace's file, trace.path=FILE")
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); trace.path names a request trace") from None
 
 
 def _schedule(cell: Cell) -> Schedule:
@@ -256,8 +129,71 @@ def _schedule(cell: Cell) -> Schedule:
     )
 
 
-@cache
+@lru_cache(maxsize=64)  # more than the cells of a launch
 def _built(workload: str, seed: int, trace: str) -> Schedule:
-    from artifact.schema import TraceConfig
-
     return build(WorkloadConfig.model_validate_json(workload), seed, TraceConfig.model_validate_json(trace))
+
+
+def _check(cell: Cell, schedule: Schedule, evidence: Evidence) -> None:
+    """Raise InputError where a request does not fit the server, or the requests do not fit into the time limit."""
+    fits(schedule, cell.config.server)
+    limit_s, needed_s = cell.config.engine.cell_limit_s, cell_seconds(schedule, evidence)
+    if needed_s > limit_s:
+        raise InputError(
+            f"engine.cell_limit_s={limit_s:g}: {cell.cell_id} needs about {needed_s:.0f} s; raise it, or shorten "
+            "workload.duration_s"
+        )
+
+
+def _refuse_repeats(launches: Sequence[Launch]) -> None:
+    """Raise InputError where two launches or cells cannot be told apart: one would take the other's place."""
+    names = Counter(
+        [*(launch.launch_id for launch in launches), *(c.cell_id for launch in launches for c in launch.cells)]
+    )
+    repeated = next((name for name, count in names.items() if count > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"study.tiles: {repeated} is planned twice; give tiles names of their own, and each load and workload once"
+        )
+
+
+def _refuse_small_limit(config: Config, seconds: dict[str, float]) -> None:
+    limit = config.executor.limit_minutes
+    longest = max(seconds.values()) / 60
+    if limit is not None and longest > limit:
+        raise InputError(f"executor.limit_minutes={limit:g}: the longest launch needs {longest:.1f}; raise it to that")
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON-able values: launches and cells in order, minutes, GPU-minutes, disk, pieces."""
+    return {
+        "study": plan.study,
+        "evidence": plan.evidence.value,
+        "cells": plan.cells,
+        "minutes": round(plan.minutes, 2),
+        "gpu_minutes": round(plan.minutes, 2) if plan.evidence is Evidence.MEASURED else 0.0,
+        "disk_bytes": plan.disk_bytes,
+        "pieces": plan.pieces(),
+        "launches": [
+            {
+                "launch_id": launch.launch_id,
+                "block": launch.block,
+                "tile": launch.tile,
+                "arm": launch.arm,
+                "position": launch.position,
+                "minutes": round(plan.seconds[launch.launch_id] / 60, 2),
+                "duplicate_of": plan.duplicates.get(launch.launch_id),
+                "cells": [
+                    {
+                        "cell_id": cell.cell_id,
+                        "workload": cell.config.workload.name,
+                        "load": cell.load,
+                        "rate_per_s": cell.config.workload.arrival.rate_per_s,
+                        "seed": cell.seed,
+                    }
+                    for cell in launch.cells
+                ],
+            }
+            for launch in plan.launches
+        ],
+    }

@@ -19,22 +19,8 @@ from artifact.engines import nvml
 from artifact.schema import Config
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = (
-    "vllm",
-    "torch",
-    "transformers",
-    "triton",
-    "flashinfer-python",
-    "nvidia-ml-py",
-    "mlflow",
-    "hydra-core",
-    "omegaconf",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "pydantic",
-    "scipy",
-)
+_ENGINE = ("vllm", "torch", "transformers", "triton", "flashinfer-python", "nvidia-ml-py")
+_PACKAGES = (*_ENGINE, "hydra-core", "omegaconf", "numpy", "pandas", "pyarrow", "pydantic", "scipy", "mlflow")
 
 
 def version_of(package: str) -> str | None:

@@ -23,33 +23,10 @@ from artifact.records import CellRow, LaunchRow
 from artifact.schema import Config, TrackingConfig
 
 # Of the plan, so that they never change: MLflow refuses a second value.
-_PARAMS = (
-    "requested_mode",
-    "backend",
-    "model",
-    "workload",
-    "load",
-    "block",
-    "arm",
-    "tile",
-    "replicate",
-    "seed",
-    "kv_policy",
-    "server_hash",
-)
-_TAGS = (
-    "cell_id",
-    "study",
-    "evidence",
-    "status",
-    "reason",
-    "flags",
-    "resolved_mode",
-    "realised_mode",
-    "launch_id",
-    "host_id",
-    "gpu_uuid",
-)
+_PLACE = ("arm", "tile", "block", "replicate", "seed")
+_PARAMS = ("requested_mode", "backend", "model", "workload", "load", "kv_policy", "server_hash", *_PLACE)
+_OUTCOME = ("status", "reason", "flags", "resolved_mode", "realised_mode", "evidence")
+_TAGS = ("cell_id", "study", "launch_id", "host_id", "gpu_uuid", *_OUTCOME)
 _LAUNCH_TAGS = ("gpu_name", "attention_backend", "compile_cache")
 _LIMIT = 500  # characters of a parameter or tag, the tightest of MLflow's limits; what is longer becomes an artifact
 _DIGEST = "row_digest"

@@ -9,6 +9,8 @@ from scipy.special import log_ndtr, ndtr
 
 from artifact.schema import LengthConfig
 
+_LEAST = 1e-6  # of variation, or of tokens: less than this is none
+
 
 def draw(length: LengthConfig, n: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return ``n`` lengths in tokens, int64, shape (n,).
@@ -22,10 +24,11 @@ def draw(length: LengthConfig, n: int, rng: np.random.Generator) -> npt.NDArray[
     low, high = length.low or 1, length.longest
     if length.kind == "uniform":
         return rng.integers(low, high, size=n, dtype=np.int64, endpoint=True)
-    if not length.cv or length.mean in (low, high):  # a mean at a bound leaves room for nothing else
+    cv = length.cv or 0.0
+    if cv < _LEAST or min(length.mean - low, high - length.mean) < _LEAST:  # a mean at a bound leaves no room
         cut = np.full(n, float(length.mean))
     else:
-        mu, sigma = _location(length.mean, length.cv, low, high)
+        mu, sigma = _location(length.mean, cv, low, high)
         with np.errstate(over="ignore"):  # an infinite draw is cut like any long one
             cut = np.clip(np.exp(mu + sigma * rng.standard_normal(n)), low, high)
     # Rounding to nearest would move the mean of short lengths; this does not: E[floor(x + U)] = x.

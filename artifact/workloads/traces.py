@@ -14,6 +14,7 @@ from artifact.schema import TraceConfig
 from artifact.workloads import trace_formats
 
 _MOST_DROPPED = 100_000
+_SHORTEST_S, _LONGEST_S = 1e-9, 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +121,10 @@ def _window(path: Path, clock_s: npt.NDArray[np.float64], trace: TraceConfig) ->
 
 def _replayed(clock_s: npt.NDArray[np.float64], trace: TraceConfig) -> npt.NDArray[np.float64]:
     """Return arrivals from 0 on after the speed-up and then the gap cap."""
-    with np.errstate(over="ignore"):
-        arrival_s = (clock_s - clock_s[0]) / trace.speedup
-    if not np.isfinite(arrival_s[-1]):
-        raise InputError(f"trace.speedup={trace.speedup}: too small, arrivals are no finite numbers")
+    span_s = clock_s[-1] - clock_s[0]
+    if span_s and not _SHORTEST_S <= float(span_s) / trace.speedup <= _LONGEST_S:
+        raise InputError(f"trace.speedup={trace.speedup}: {span_s:g} s would become under 1 ns or over 1e12 s")
+    arrival_s = (clock_s - clock_s[0]) / trace.speedup
     gaps = np.diff(arrival_s)
     if trace.gap_cap is not None and (gaps > trace.gap_cap).any():
         return np.concatenate([[0.0], np.cumsum(np.minimum(gaps, trace.gap_cap))])
@@ -162,6 +163,6 @@ def _profile(arrival_s: npt.NDArray[np.float64]) -> list[int] | None:
     return [int(count) for count in np.bincount(tenth, minlength=10)]
 
 
-def _spread(tokens: npt.NDArray[np.float64]) -> dict[str, float]:
+def _spread(tokens: npt.NDArray[np.int64]) -> dict[str, float]:
     p50, p90, p99 = (float(value) for value in np.percentile(tokens, [50, 90, 99]))
     return {"p50": p50, "p90": p90, "p99": p99, "max": int(tokens.max())}

@@ -6,7 +6,7 @@ import random
 import sys
 from pathlib import Path
 
-from .compare import Tally, compare, compare_lora_counts, compare_resolution, server, servers
+from .compare import Tally, compare, compare_flash_attention, compare_lora_counts, compare_resolution, server, servers
 from .real import PINNED, Real, Unreadable, fetch_wheel
 
 SHOWN = 20
@@ -33,6 +33,9 @@ def main():
     version = args.wheel.name.split("-")[1] if args.wheel and "-" in args.wheel.name else args.vllm
     pinned = version == PINNED
     tally = Tally()
+    if args.wheel and not args.wheel.is_file():
+        print(f"error: --wheel {args.wheel}: no such file", file=sys.stderr)
+        return 2
     try:
         wheel = args.wheel or fetch_wheel(args.vllm)
     except Unreadable as error:
@@ -41,6 +44,7 @@ def main():
     try:
         real = Real(wheel)
         compare_lora_counts(tally, real.lora_counts)
+        compare_flash_attention(real, tally)
         compare_resolution(real, tally)
         for settings in (*servers(), *random_servers(150)):
             compare(real, tally, settings)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 from artifact.errors import CellFailed, InputError
 from artifact.graphs.dispatch import Dispatcher, lora_counts
-from artifact.graphs.modes import GraphSupport, query_len, resolve_mode, sequence_parallel
+from artifact.graphs.modes import GraphSupport, graph_support, query_len, resolve_mode, sequence_parallel
 from artifact.graphs.sizes import capture_sizes
-from artifact.schema import Mode, ServerConfig
+from artifact.schema import BackendConfig, Mode, ServerConfig
 
 MODES = [mode for mode in Mode if mode is not Mode.EAGER]
 MAX_NUM_SEQS = (1, 2, 5, 8, 16, 64, 100, 128, 200, 256, 512, 1024)
@@ -63,40 +64,30 @@ class Tally:
 
 def servers() -> Iterator[ServerConfig]:
     """Yield the grid of servers whose every dispatch is compared."""
-    for max_num_seqs in MAX_NUM_SEQS:
-        for sizes in LISTS:
-            for k in range(4):
-                yield server(max_num_seqs=max_num_seqs, cudagraph_capture_sizes=sizes, num_speculative_tokens=k)
-    for budget in (1, 7, 100, 300, 2048):
-        for limit in (None, 1, 10, 100, 257, 512, 1000):
-            yield server(max_num_batched_tokens=budget, max_cudagraph_capture_size=limit)
-    for k in (4, 6, 15):
-        yield server(max_num_seqs=20, num_speculative_tokens=k)
-        yield server(cudagraph_capture_sizes=LISTS[5], num_speculative_tokens=k)
-    for sizes in ((), (9000,), (1, 2, 600), (8, 16)):
-        yield server(cudagraph_capture_sizes=sizes)
-        yield server(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=16)
-    for loras in (1, 2, 3, 4, 8):
-        for specialize in (True, False):
-            for active in (True, False):
-                for k in (0, 2):
-                    yield server(
-                        max_num_seqs=20,
-                        max_loras=loras,
-                        cudagraph_specialize_lora=specialize,
-                        specialize_active_lora=active,
-                        num_speculative_tokens=k,
-                    )
-    for tp in (1, 2, 3, 4, 8):
-        for sizes in (None, (1, 2, 4, 8, 16), (1, 3)):
-            for k in (0, 1, 3):
-                yield server(
-                    max_num_seqs=100,
-                    cudagraph_capture_sizes=sizes,
-                    tensor_parallel_size=tp,
-                    enable_sequence_parallelism=True,
-                    num_speculative_tokens=k,
-                )
+    for max_num_seqs, sizes, k in product(MAX_NUM_SEQS, LISTS, range(4)):
+        yield server(max_num_seqs=max_num_seqs, cudagraph_capture_sizes=sizes, num_speculative_tokens=k)
+    for budget, limit in product((1, 7, 100, 300, 2048), (None, 1, 10, 100, 257, 512, 1000)):
+        yield server(max_num_batched_tokens=budget, max_cudagraph_capture_size=limit)
+    for k, sizes in product((4, 6, 15), (None, LISTS[5])):
+        yield server(max_num_seqs=20, cudagraph_capture_sizes=sizes, num_speculative_tokens=k)
+    for sizes, limit in product(((), (9000,), (1, 2, 600), (8, 16)), (None, 16)):
+        yield server(cudagraph_capture_sizes=sizes, max_cudagraph_capture_size=limit)
+    for loras, specialize, active, k in product((1, 2, 3, 4, 8), (True, False), (True, False), (0, 2)):
+        yield server(
+            max_num_seqs=20,
+            max_loras=loras,
+            cudagraph_specialize_lora=specialize,
+            specialize_active_lora=active,
+            num_speculative_tokens=k,
+        )
+    for tp, sizes, k in product((1, 2, 3, 4, 8), (None, (1, 2, 4, 8, 16), (1, 3)), (0, 1, 3)):
+        yield server(
+            max_num_seqs=100,
+            cudagraph_capture_sizes=sizes,
+            tensor_parallel_size=tp,
+            enable_sequence_parallelism=True,
+            num_speculative_tokens=k,
+        )
 
 
 def compare(real, tally: Tally, settings: ServerConfig, batches=BATCHES, supports=("ALWAYS",)) -> None:
@@ -109,7 +100,7 @@ def compare(real, tally: Tally, settings: ServerConfig, batches=BATCHES, support
 def _theirs(real, settings, mode, support):
     try:
         return (*real.dispatcher(mode.value, settings, support), None)
-    except Exception as error:  # noqa: BLE001  another version's code may fail in any way: that is a difference
+    except Exception as error:  # another version's code may fail in any way: that is a difference
         return None, None, None, f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
 
 
@@ -161,7 +152,7 @@ def _compare_batches(tally, where, theirs, ours, settings, batches):
                 try:
                     kind, key = theirs.dispatch(padded, uniform, *lora)
                     answer = (kind.name, key.num_tokens)
-                except Exception as error:  # noqa: BLE001  as above
+                except Exception as error:  # as above
                     answer = (type(error).__name__, str(error)[:100])
                 mine = ours.dispatch(tokens, uniform, *lora)
                 if answer != mine:
@@ -176,6 +167,22 @@ def compare_resolution(real, tally: Tally) -> None:
         for k in range(4):
             settings = server(num_speculative_tokens=k, tensor_parallel_size=tp, enable_sequence_parallelism=tp > 1)
             compare(real, tally, settings, range(1, 8), [level.name for level in GraphSupport])
+
+
+def compare_flash_attention(real, tally: Tally) -> None:
+    """Compare FlashAttention's version, which decides its graph support, for GPUs from Turing to Blackwell."""
+    for capability in ((7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)):
+        for pinned in (None, 2, 3, 4):
+            theirs = real.flash_attn_version(pinned, capability)
+            # A pinned version that vLLM would replace is refused by ours.
+            usable = theirs is not None and pinned in (None, theirs)
+            expected = (GraphSupport.ALWAYS if theirs == 3 else GraphSupport.UNIFORM_BATCH) if usable else None
+            try:
+                ours = graph_support(BackendConfig(name="FLASH_ATTN", flash_attn_version=pinned), capability)
+            except InputError:
+                ours = None
+            if ours is not expected:
+                tally.differences.append(f"FlashAttention {pinned} on {capability}: vLLM {theirs}, ours {ours}")
 
 
 def compare_lora_counts(tally: Tally, real_counts) -> None:

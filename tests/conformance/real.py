@@ -9,9 +9,10 @@ import subprocess
 import sys
 import types
 import zipfile
-from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "wheels"
 PINNED = "0.21.0"
@@ -32,7 +33,10 @@ def fetch_wheel(version):
         return wheel
     CACHE.mkdir(parents=True, exist_ok=True)
     print(f"downloading the vLLM {version} wheel (about 250 MB) into .cache/wheels", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "download", f"vllm=={version}", "--no-deps", "--only-binary=:all:"]
+    # An environment made by uv has no pip of its own. The wheel is read and never installed: any platform's will do.
+    pip = [sys.executable, "-m"] if find_spec("pip") else [sys.executable, "-m", "uv", "tool", "run"]
+    platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (24, 28, 31, 35)]
+    command = [*pip, "pip", "download", f"vllm=={version}", "--no-deps", "--only-binary=:all:", *platforms]
     done = subprocess.run([*command, "--quiet", "--dest", str(CACHE)], capture_output=True, text=True, check=False)
     wheel = cached_wheel(version)
     if done.returncode or wheel is None:
@@ -82,7 +86,7 @@ class Real:
         from typing import ClassVar
 
         quiet = SimpleNamespace(
-            **dict.fromkeys(("warning", "warning_once", "info", "info_once", "debug"), lambda *a, **k: None)
+            **dict.fromkeys(("error", "warning", "warning_once", "info", "info_once", "debug"), lambda *a, **k: None)
         )
         space = {"enum": enum, "Enum": enum.Enum, "dataclass": dataclass, "replace": replace, "product": product}
         space |= {"AbstractSet": AbstractSet, "ClassVar": ClassVar, "logger": quiet, "__name__": "conformance.taken"}
@@ -102,6 +106,14 @@ class Real:
         sizes = ["_set_cudagraph_sizes", "update_sizes_for_sequence_parallelism"]
         self._take("config/vllm.py", sizes, config, inside="VllmConfig")
         self._take("v1/cudagraph_dispatcher.py", ["CudagraphDispatcher"], space)
+        self._flash = dict(space)
+        self._take(
+            "v1/attention/backends/fa_utils.py", ["get_flash_attn_version", "is_fa_version_supported"], self._flash
+        )
+        self._interface = {f"FA{n}_AVAILABLE": True for n in (2, 3, 4)}
+        names = [f"_is_fa{n}_supported" for n in (2, 3, 4)]
+        names += ["is_fa_version_supported", "fa_version_unsupported_reason"]
+        self._take("vllm_flash_attn/flash_attn_interface.py", names, self._interface)
         self.Mode, self.Support, self.Dispatcher = (
             space[name] for name in ("CUDAGraphMode", "AttentionCGSupport", "CudagraphDispatcher")
         )
@@ -164,6 +176,25 @@ class Real:
         dispatcher.initialize_cudagraph_keys(resolved, q)
         return resolved.name, tuple(config.compilation_config.cudagraph_capture_sizes), dispatcher
 
+    def flash_attn_version(self, pinned, capability):
+        """Return FlashAttention's version on a GPU of ``capability`` (major, minor); None where there is none."""
+        major, minor = capability
+        platform = SimpleNamespace(
+            is_xpu=lambda: False,
+            is_rocm=lambda: False,
+            get_device_capability=lambda: SimpleNamespace(major=major, minor=minor),
+            has_device_capability=lambda least: major * 10 + minor >= least,
+            is_device_capability_family=lambda family: major == family // 10,
+        )
+        config = SimpleNamespace(attention_config=SimpleNamespace(flash_attn_version=pinned))
+        self._flash |= {"current_platform": platform, "envs": SimpleNamespace(VLLM_BATCH_INVARIANT=False)}
+        with (
+            _module("vllm.config", get_current_vllm_config_or_none=lambda: config),
+            _module("vllm.platforms", current_platform=platform),
+            _module("vllm.vllm_flash_attn.flash_attn_interface", **self._interface),
+        ):
+            return self._flash["get_flash_attn_version"]()
+
 
 def _name(node):
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -171,20 +202,8 @@ def _name(node):
     return getattr(node, "name", None)
 
 
-@contextmanager
 def _module(name, **content):
-    """Put a stand-in module (and its parents) where vLLM's functions import from; take it away afterwards."""
-    parts = name.split(".")
-    chain = [".".join(parts[: i + 1]) for i in range(len(parts))]
-    before = {part: sys.modules.get(part) for part in chain}
-    for part in chain:
-        sys.modules[part] = types.ModuleType(part)
-    sys.modules[name].__dict__.update(content)
-    try:
-        yield
-    finally:
-        for part, module in before.items():
-            if module is None:
-                del sys.modules[part]
-            else:
-                sys.modules[part] = module
+    """Put a stand-in module where vLLM's functions import from, for the length of a ``with``."""
+    module = types.ModuleType(name)
+    module.__dict__.update(content)
+    return patch.dict(sys.modules, {name: module})

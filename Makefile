@@ -1,0 +1,97 @@
+# Every target sets up what it needs; all it takes is Python >= 3.11 and make. RUNTIME=docker uses the container.
+
+STUDY ?= smoke
+RUNTIME ?= local
+IMAGE ?= cudagraph-mode-artifact
+VENV := .venv
+PY := $(VENV)/bin/python
+
+# The first of these that is new enough; a shim that cannot start counts as absent.
+ifndef PYTHON
+PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+endif
+# 1 where a GPU answers: then vLLM is installed too. GPU=1 and GPU=0 overrule.
+ifndef GPU
+GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)
+endif
+WITH_GPU := $(filter 1,$(GPU))
+BASE := $(VENV)/.$(if $(WITH_GPU),gpu,base)
+
+# A user id that is missing from the image's /etc/passwd stops torch, so the image is built for this one; never root.
+IMAGE_UID := $(or $(filter-out 0,$(shell id -u)),1000)
+ifeq ($(RUNTIME),docker)
+ARTIFACT = docker run --rm $(if $(WITH_GPU),--gpus all --ipc host) \
+	--volume $(IMAGE)-cache:/cache --volume "$(CURDIR)/results:/results" \
+	--env ARTIFACT_IMAGE_DIGEST="$$(docker image inspect --format '{{.Id}}' $(IMAGE))" $(IMAGE)
+READY := docker
+else
+ARTIFACT := $(PY) -m artifact
+READY := setup
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup smoke all figures ui check test conformance traces docker lock clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(BASE) ## .venv from the hashed lists, with vLLM where a GPU is (or GPU=1)
+
+smoke: ## the quick study and its figures: vLLM on a GPU, the simulator elsewhere
+	@$(MAKE) --no-print-directory all STUDY=smoke
+
+all: $(READY) ## run STUDY, draw its figures; stopped, it goes on where it was
+	$(ARTIFACT) run study=$(STUDY)
+	$(ARTIFACT) figures figures.source=results figures.out=results/$(STUDY)/figures
+	-$(ARTIFACT) sync study=$(STUDY)
+
+figures: setup ## redraw every figure from the shipped measurements
+	$(PY) -m artifact figures
+
+ui: setup ## browse the runs at http://127.0.0.1:5000
+	$(PY) -m artifact ui
+
+check: $(VENV)/.dev ## style, types, layers, container file, documented commands
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/hadolint Dockerfile
+	$(PY) -m pytest tests/test_docs.py tests/conf
+
+test: $(VENV)/.dev ## every test, without a GPU
+	$(PY) -m pytest -n 2 --dist loadfile
+
+conformance: $(VENV)/.dev ## our graph rules against vLLM's own code; VLLM=X.Y.Z for another version
+	$(PY) -m tests.conformance $(if $(VLLM),--vllm $(VLLM))
+
+traces: setup ## download the public traces into traces/
+	$(PY) -m artifact.workloads.fetch traces
+
+docker: ## build the container
+	docker build --tag $(IMAGE) --build-arg UID=$(IMAGE_UID) \
+		--build-arg COMMIT="$$(git rev-parse HEAD 2>/dev/null)" .
+	mkdir -p results
+	[ "$$(id -u)" != 0 ] || chown $(IMAGE_UID) results
+
+lock: $(VENV)/.dev ## resolve the hashed lists again from pyproject.toml
+	for list in "gpu --extra gpu" "base -c requirements/gpu.txt" "dev --extra dev -c requirements/gpu.txt"; do \
+		set -- $$list; name=$$1; shift; \
+		$(VENV)/bin/uv pip compile pyproject.toml --universal --generate-hashes --python-version 3.11 \
+			--extra build "$$@" --quiet -o requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove the environment and the caches; results stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/pip:
+	$(if $(PYTHON),,$(error no Python >= 3.11 found: install one, or name it with PYTHON=/path/to/python))
+	$(PYTHON) -m venv $(VENV) || { echo "make: no venv module; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/.base $(VENV)/.gpu $(VENV)/.dev: $(VENV)/.%: requirements/%.txt | $(VENV)/bin/pip
+	$(PY) -m pip install --quiet --require-hashes --requirement $<
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@

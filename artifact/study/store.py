@@ -1,0 +1,210 @@
+"""Finished cells and launches in; a results folder that loses nothing, and frames read from it, out.
+
+``parts/`` holds one JSON row a cell and a launch, and the cell's requests and steps, each written at once and whole.
+``cells``, ``launches``, ``requests`` and ``steps.parquet`` are put together from the parts.
+"""
+
+import fcntl
+import os
+import tarfile
+import tempfile
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from artifact.errors import InputError
+from artifact.records import REQUEST_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow, Measurement, typed
+from artifact.schema import Status
+from artifact.study import parts
+from artifact.study.parts import CELLS, LAUNCHES, REQUESTS, STEPS
+
+# What ended so is a result: it is not run again and never gives way to what ended otherwise.
+FINAL = (Status.OK, Status.OOM, Status.REFUSED, Status.DUPLICATE)
+_RECORDS = {"requests": REQUESTS, "steps": STEPS}
+_Row = TypeVar("_Row", CellRow, LaunchRow)
+
+
+class Store:
+    """The results of one study in ``folder``. Reading takes no lock; what writes is for the holder of ``locked()``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._parts = folder / "parts"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process. Raises InputError that names the process which holds it already."""
+        with ExitStack() as stack:
+            with parts.disk_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context((self.folder / ".lock").open("a+"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    lock.seek(0)
+                    raise InputError(
+                        f"{self.folder}: in use by process {lock.read().strip() or '?'}; "
+                        "let it end, or choose another executor.results"
+                    ) from None
+                lock.truncate(0)
+                lock.write(str(os.getpid()))
+                lock.flush()
+                for left_over in self.folder.rglob(".*.tmp"):  # of a process that was killed while writing
+                    left_over.unlink(missing_ok=True)
+            yield
+
+    def write_launch(self, row: LaunchRow) -> None:
+        """Keep one engine start. Raises EnvironmentLacks where the disk takes nothing."""
+        self._write_json("launches", row.launch_id, row)
+
+    def write_cell(self, row: CellRow, measurement: Measurement | None = None) -> None:
+        """Keep one cell: its records first, its row last, so that a row is never without them."""
+        if measurement is not None:
+            for kind, frame in (("requests", measurement.requests), ("steps", measurement.steps)):
+                table = parts.records_table(row.cell_id, frame, _RECORDS[kind])
+                parts.write_tables(self._parts / kind / f"{row.cell_id}.parquet", _RECORDS[kind], iter([table]))
+        self._write_json("cells", row.cell_id, row)
+
+    def _write_json(self, kind: str, name: str, row: CellRow | LaunchRow) -> None:
+        text = row.model_dump_json()
+        parts.write_atomically(self._parts / kind / f"{name}.json", lambda partial: partial.write_text(text))
+
+    def cells(self) -> dict[str, CellRow]:
+        """Return every cell that has a row, by id. Raises InputError for a file that is no row."""
+        return {row.cell_id: row for row in self._rows("cells", CellRow)}
+
+    def launches(self) -> dict[str, LaunchRow]:
+        """Return every engine start, by id. Raises InputError for a file that is no row."""
+        return {row.launch_id: row for row in self._rows("launches", LaunchRow)}
+
+    def _rows(self, kind: str, row: type[_Row]) -> Iterator[_Row]:
+        for file in sorted((self._parts / kind).glob("[!.]*.json"), key=lambda path: path.stem):
+            try:
+                yield row.model_validate_json(file.read_bytes())
+            except ValidationError as error:
+                raise InputError(
+                    f"{file}: no row of this version ({error.errors()[0]['msg']}); delete it to have it measured again"
+                ) from None
+
+    def write_tables(self) -> None:
+        """Put cells.parquet and launches.parquet together: small, so after every launch."""
+        for name, schema, rows in (("cells", CELLS, self.cells()), ("launches", LAUNCHES, self.launches())):
+            values = [row.model_dump(mode="json") for row in rows.values()]
+            table = pa.Table.from_pylist(values, schema=schema)
+            parts.write_tables(self.folder / f"{name}.parquet", schema, iter([table]))
+
+    def finish(self) -> None:
+        """Put all four files together; requests and steps a cell at a time, and only if a part is newer."""
+        self.write_tables()
+        cells = [cell_id for cell_id, row in self.cells().items() if row.status is Status.OK]
+        for kind, schema in _RECORDS.items():
+            files = [self._records(kind, cell_id) for cell_id in cells]
+            whole = self.folder / f"{kind}.parquet"
+            newest = max((file.stat().st_mtime_ns for file in files), default=0)
+            if not whole.exists() or whole.stat().st_mtime_ns <= newest:
+                parts.write_tables(whole, schema, (pq.read_table(file, schema=schema) for file in files))
+
+    def _records(self, kind: str, cell_id: str) -> Path:
+        file = self._parts / kind / f"{cell_id}.parquet"
+        if not file.is_file():
+            raise InputError(
+                f"{self.folder}: cell {cell_id} is without its {kind}; delete parts/cells/{cell_id}.json "
+                "to have it measured again"
+            )
+        return file
+
+    def merge(self, other: Path) -> dict[str, int]:
+        """Take over the rows of ``other``, a results folder or a tar of one; return how many cells and launches.
+
+        Takes the lock itself. A row that is final here stays; one that is not gives way to one that is. Raises
+        InputError, before anything is written, where both hold an ok cell or launch of the same id and other content,
+        and for what is no results folder.
+        """
+        with self.locked(), ExitStack() as stack:
+            theirs = Store(_opened(other, stack))
+            if not theirs._parts.is_dir():
+                raise InputError(f"{other}: no results folder of `run` (it has no parts/)")
+            cells, launches = theirs._news_for(self)
+            for launch in launches:
+                self.write_launch(launch)
+            for cell in cells:
+                self.write_cell(cell, theirs._measurement(cell) if cell.status is Status.OK else None)
+            self.finish()
+        return {"cells": len(cells), "launches": len(launches)}
+
+    def _news_for(self, ours: "Store") -> tuple[list[CellRow], list[LaunchRow]]:
+        mine, known = ours.cells(), ours.launches()
+        for kind, theirs, here in (("cell", self.cells(), mine), ("launch", self.launches(), known)):
+            for name, row in theirs.items():
+                other = here.get(name)
+                if other is not None and other != row and other.status is row.status is Status.OK:
+                    raise InputError(f"{self.folder}: {kind} {name} is in {ours.folder} with other numbers; keep one")
+        cells = [
+            row
+            for name, row in self.cells().items()
+            if name not in mine or (row.status in FINAL and mine[name].status not in FINAL)
+        ]
+        launches = [row for name, row in self.launches().items() if name not in known]
+        return cells, launches
+
+    def _measurement(self, cell: CellRow) -> Measurement:
+        frames = [self._records(kind, cell.cell_id) for kind in _RECORDS]
+        requests, steps = (parts.to_frame(pq.read_table(file)) for file in frames)
+        return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), cell.seconds or 0.0)
+
+
+def _opened(other: Path, stack: ExitStack) -> Path:
+    """Return the results folder at ``other``; one in a tar is unpacked for as long as ``stack`` is open."""
+    if other.is_dir():
+        return other
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    try:
+        with tarfile.open(other) as archive:
+            archive.extractall(folder, filter="data")  # refuses what would land outside
+    except (OSError, tarfile.TarError) as error:
+        raise InputError(f"{other}: neither a folder nor a tar that can be unpacked ({error})") from None
+    found = sorted(folder.rglob("parts"), key=lambda path: len(path.parts))
+    if len(found) > 1 and len(found[0].parts) == len(found[1].parts):
+        raise InputError(f"{other}: holds more than one results folder; unpack it and merge each")
+    return found[0].parent if found else folder
+
+
+def _read(folder: Path, name: str, schema: Any, cells: Collection[str] | None = None) -> pd.DataFrame:
+    file = folder / f"{name}.parquet"
+    wanted = None if cells is None else [("cell_id", "in", list(cells))]
+    try:
+        return parts.to_frame(pq.read_table(file, schema=schema, filters=wanted))
+    except FileNotFoundError:
+        raise InputError(f"{file}: does not exist; run the study first, or name a results folder") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{file}: cannot be read ({str(error).splitlines()[0]})") from None
+
+
+def read_cells(folder: Path) -> pd.DataFrame:
+    """Return cells.parquet of ``folder``, a row a cell (records.CellRow). Raises InputError where there is none."""
+    return _read(folder, "cells", CELLS)
+
+
+def read_launches(folder: Path) -> pd.DataFrame:
+    """Return launches.parquet of ``folder``, a row an engine start (records.LaunchRow). Raises InputError."""
+    return _read(folder, "launches", LAUNCHES)
+
+
+def read_requests(folder: Path, cells: Collection[str] | None = None) -> pd.DataFrame:
+    """Return ``cell_id`` and records.REQUEST_COLUMNS of ``cells`` (all of them if null). Raises InputError."""
+    return _typed(_read(folder, "requests", REQUESTS, cells), REQUEST_COLUMNS)
+
+
+def read_steps(folder: Path, cells: Collection[str] | None = None) -> pd.DataFrame:
+    """Return ``cell_id`` and records.STEP_COLUMNS of ``cells`` (all of them if null). Raises InputError."""
+    return _typed(_read(folder, "steps", STEPS, cells), STEP_COLUMNS)
+
+
+def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    return typed(frame, {"cell_id": "string", **columns})

@@ -1,0 +1,300 @@
+"""A study from plan to store: what fails becomes a row, what was stopped goes on, what is done is not repeated."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from artifact.errors import CellFailed, EnvironmentLacks
+from artifact.records import (
+    REQUEST_COLUMNS,
+    STEP_COLUMNS,
+    CellRow,
+    Conditions,
+    Launch,
+    LaunchFacts,
+    LaunchRow,
+    Measurement,
+    Schedule,
+    typed,
+)
+from artifact.schema import Evidence, Mode
+from artifact.study.plan import Plan, plan
+from artifact.study.run import run
+from artifact.study.store import Store, read_cells, read_launches, read_requests, read_steps
+
+ROOT = Path(__file__).resolve().parents[2]
+OVERRIDES = ("workload.duration_s=4", "tracking=off", "study.name=resume")
+
+
+def served(schedule: Schedule) -> Measurement:
+    """What an engine gives that answers every request after 10 ms with a token every 2 ms."""
+    count = len(schedule)
+    first = schedule.arrival_s + 0.010
+    requests = pd.DataFrame(
+        {
+            "request": np.arange(count),
+            "intended_s": schedule.arrival_s,
+            "sent_s": schedule.arrival_s,
+            "first_token_s": first,
+            "last_token_s": first + (schedule.output_tokens - 1) * 0.002,
+            "prompt_tokens": schedule.prompt_tokens,
+            "planned_output_tokens": schedule.output_tokens,
+            "output_tokens": schedule.output_tokens,
+            "measured": schedule.measured,
+        }
+    )
+    steps = pd.DataFrame({"step": [0, 1], "t_s": [2.0, 2.5], "runtime_mode": ["FULL", "NONE"], "num_tokens": [8, 9],
+                          "padded_tokens": [8, 9], "num_running": [8, 9]})  # fmt: skip
+    return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), 4.0, Conditions(cpu_jitter_us=7.0))
+
+
+class SlowEngine:
+    """Takes a while for each cell and notes in a file that it began one."""
+
+    evidence = Evidence.SIMULATED
+
+    def start(self, launch: Launch) -> LaunchFacts:
+        self.arm = launch.arm
+        return LaunchFacts(resolved_mode=launch.config.mode.name, realised_mode=launch.config.mode.name.value)
+
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
+        with Path(os.environ["SIDE_FILE"]).open("a") as file:
+            file.write(f"{self.arm} {schedule.seed}\n")
+        time.sleep(float(os.environ["CELL_S"]))
+        return served(schedule)
+
+    def close(self) -> None: ...
+
+
+def start_run(results: Path, side: Path, cell_s: float) -> "subprocess.Popen[str]":
+    script = results.parent / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import sys
+        sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(ROOT)!r}]
+        from pathlib import Path
+        from test_run_resume import OVERRIDES, Evidence, SlowEngine, Store, plan, run
+        from artifact.engines.isolate import Isolated
+        if __name__ == "__main__":
+            factory = lambda log: Isolated(SlowEngine, ("test_run_resume",), log)
+            planned = plan(OVERRIDES, Evidence.SIMULATED)
+            run(planned, Store(Path({str(results)!r})), factory)
+        """)
+    )
+    environment = os.environ | {"SIDE_FILE": str(side), "CELL_S": str(cell_s)}
+    environment["PYTHONPATH"] = f"{Path(__file__).parent}:{ROOT}"  # the fork server imports from there too
+    return subprocess.Popen(
+        [sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def lines(side: Path) -> list[str]:
+    return side.read_text().splitlines() if side.exists() else []
+
+
+def cells_of(results: Path) -> pd.DataFrame:
+    """The rows without the number of the engine start, which a repeated launch has another of."""
+    cells = read_cells(results)
+    return cells.assign(launch_id=cells["launch_id"].str.replace(r"\.\d+$", "", regex=True))
+
+
+def test_killed_run_repeats_only_the_cell_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, side = tmp_path / "killed", tmp_path / "side"
+    first = start_run(results, side, cell_s=0.3)
+    deadline = time.monotonic() + 60
+    while len(lines(side)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first.kill()
+    first.communicate()
+    begun = lines(side)
+    assert 4 <= len(begun) < 14
+
+    planned = plan(OVERRIDES, Evidence.SIMULATED)
+    monkeypatch.setenv("SIDE_FILE", str(side))
+    monkeypatch.setenv("CELL_S", "0")
+    summary = run(planned, Store(results), lambda log: SlowEngine())
+    errors = capsys.readouterr().err
+    assert summary["cells"] == {"ok": 14, "remaining": 0} | dict.fromkeys(
+        ("oom", "timeout", "engine_error", "refused", "duplicate", "skipped"), 0
+    )
+    again = Counter(lines(side))
+    assert len(again) == 14
+    assert [cell for cell, times in again.items() if times > 1] in ([], [begun[-1]])
+    assert summary["ran"] == 14 - len(begun) + (again[begun[-1]] - 1)
+    assert errors.splitlines()[0].endswith(" left")
+
+    assert run(planned, Store(results), lambda log: SlowEngine())["ran"] == 0
+    assert f"nothing to do: all 14 cells of study resume are in {results}" in capsys.readouterr().err
+    assert Counter(lines(side)) == again
+
+    undisturbed = tmp_path / "undisturbed"
+    monkeypatch.setenv("SIDE_FILE", str(tmp_path / "other"))
+    run(planned, Store(undisturbed), lambda log: SlowEngine())
+    pd.testing.assert_frame_equal(cells_of(results), cells_of(undisturbed))
+    pd.testing.assert_frame_equal(read_requests(results), read_requests(undisturbed))
+    pd.testing.assert_frame_equal(read_steps(results), read_steps(undisturbed))
+    assert not list(results.rglob("*.tmp"))
+
+
+class Scripted:
+    """An engine in this process that does what ``acts`` says for an arm: at the start, and for its n-th cell."""
+
+    evidence = Evidence.SIMULATED
+
+    def __init__(self, acts: dict[str, Sequence[Any]], begun: list[str]) -> None:
+        self._acts = acts
+        self._begun = begun
+        self._left: list[Any] = []
+
+    def _act(self) -> Any:
+        act = self._left.pop(0) if self._left else None
+        if isinstance(act, Exception):
+            raise act
+        return act
+
+    def start(self, launch: Launch) -> LaunchFacts:
+        self._begun.append(launch.arm)
+        self._left = list(self._acts.get(launch.arm, ()))
+        self._act()
+        return LaunchFacts(resolved_mode=Mode.FULL, realised_mode="FULL", gpu_uuid="GPU-1")
+
+    def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
+        change: Callable[[Measurement], Measurement] | None = self._act()
+        measured = served(schedule)
+        return measured if change is None else change(measured)
+
+    def close(self) -> None:
+        self._begun.append("closed")
+
+
+@pytest.fixture(scope="module")
+def planned() -> Plan:
+    return plan(OVERRIDES, Evidence.SIMULATED)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "resume")
+
+
+def go(planned: Plan, store: Store, **acts: Sequence[Any]) -> tuple[dict[str, Any], list[str]]:
+    begun: list[str] = []
+    return run(planned, store, lambda log: Scripted(acts, begun)), begun
+
+
+def statuses(store: Store, arm: str) -> list[tuple[str, str | None]]:
+    rows = sorted((row for row in store.cells().values() if row.arm == arm), key=lambda row: row.workload)
+    return [(row.workload, row.status.value) for row in rows]
+
+
+def test_rows_carry_metrics_conditions_and_launch(planned: Plan, store: Store) -> None:
+    told: list[tuple[LaunchRow | None, Sequence[CellRow]]] = []
+    begun: list[str] = []
+    summary = run(planned, store, lambda log: Scripted({}, begun), lambda row, cells: told.append((row, cells)))
+    assert summary["cells"]["ok"] == summary["ran"] == 14
+    assert (summary["evidence"], summary["failed"], summary["results"]) == ("simulated", 0, str(store.folder))
+    assert begun.count("closed") == 7
+    assert [cells[0].arm for _, cells in told] == [launch.arm for launch in planned.launches]
+    cells = read_cells(store.folder)
+    assert cells["tpot_p50_ms"].tolist() == pytest.approx([2.0] * 14)
+    assert cells["ttft_p50_ms"].tolist() == pytest.approx([10.0] * 14)
+    assert set(cells["gpu_uuid"]) == {"GPU-1"}
+    assert set(cells["cpu_jitter_us"]) == {7.0}
+    assert set(cells["steps_full"]) == {1}
+    assert cells["sm_clock_mhz"].isna().all()
+    assert set(cells["launch_id"]) == set(read_launches(store.folder)["launch_id"])
+    assert set(cells["requested_mode"]) == {mode.value for mode in Mode}
+    provenance = json.loads(read_launches(store.folder)["provenance"][0])
+    assert provenance["config"]["workload"]["duration_s"] == 4
+
+
+def test_failures_become_rows_and_are_retried_until_final(planned: Plan, store: Store) -> None:
+    summary, _ = go(
+        planned,
+        store,
+        FULL=[CellFailed("oom", "CUDA out of memory")],
+        NONE=[CellFailed("timeout", "start did not end")],
+        PIECEWISE=[None, CellFailed("engine_error", "gone"), CellFailed("skipped", "the engine had ended")],
+        EAGER=[None, CellFailed("timeout", "too slow")],
+    )
+    assert {name: count for name, count in summary["cells"].items() if count} == {
+        "ok": 7, "oom": 2, "timeout": 3, "engine_error": 1, "skipped": 1,
+    }  # fmt: skip
+    assert summary["failed"] == 4
+    assert statuses(store, "FULL") == [("churn", "oom"), ("steady", "oom")]
+    assert statuses(store, "EAGER") == [("churn", "ok"), ("steady", "timeout")]
+    assert store.cells()[planned.launches[0].cells[0].cell_id].study == "resume"
+
+    # PIECEWISE's first cell ends the engine again: the one that was skipped has had its turn before.
+    summary, begun = go(planned, store, PIECEWISE=[None, None, CellFailed("engine_error", "gone")])
+    assert sorted(set(begun)) == ["EAGER", "NONE", "PIECEWISE", "closed"]
+    assert summary["ran"] == 5
+    assert statuses(store, "PIECEWISE") == [("churn", "ok"), ("steady", "engine_error")]
+    summary, begun = go(planned, store)
+    assert (summary["ran"], summary["failed"]) == (1, 0)
+    assert begun == ["PIECEWISE", "closed"]
+    starts = read_launches(store.folder).query("arm == 'PIECEWISE'")["launch_id"].tolist()
+    assert [name.rsplit("-", 1)[1][8:] for name in starts] == ["", ".2", ".3"]
+    assert go(planned, store)[1] == []
+
+
+def test_records_without_sense_fail_their_cell_alone(planned: Plan, store: Store) -> None:
+    def infinite(measured: Measurement) -> Measurement:
+        measured.requests["last_token_s"] = np.inf
+        return measured
+
+    def none_finished(measured: Measurement) -> Measurement:
+        measured.requests["failure"] = "abort"
+        return measured
+
+    summary, _ = go(planned, store, FULL=[None, infinite, none_finished])
+    assert summary["cells"]["ok"] == 12
+    reasons = sorted(str(row.reason) for row in store.cells().values() if row.arm == "FULL")
+    assert reasons[0].startswith("its records cannot be summarised: ValueError")
+    assert reasons[1] == "no measured request finished"
+    assert len(list((store.folder / "logs").glob("*-FULL-*.log"))) == 1
+
+
+def test_what_concerns_every_cell_ends_the_run_and_keeps_what_is_done(planned: Plan, store: Store) -> None:
+    arm = planned.launches[2].arm
+    with pytest.raises(EnvironmentLacks, match="no calibration"):
+        go(planned, store, **{arm: [EnvironmentLacks("no calibration")]})
+    assert len(read_cells(store.folder)) == 4
+    assert len(read_requests(store.folder)["cell_id"].unique()) == 4
+
+
+def test_limit_stops_before_the_launch_that_would_end_later(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    limited = plan([*OVERRIDES, "executor.limit_minutes=0.042"], Evidence.SIMULATED)
+    assert len(limited.pieces()) == 7
+    summary, _ = go(limited, store)
+    assert summary["cells"]["ok"] == summary["ran"] == 2
+    assert summary["cells"]["remaining"] == 12
+    assert "stopped at executor.limit_minutes=0.042" in capsys.readouterr().err
+    assert go(limited, store)[0]["cells"]["ok"] == 4
+
+
+def test_duplicate_arm_costs_no_start(planned: Plan, store: Store) -> None:
+    from dataclasses import replace
+
+    launch = planned.launches[0]
+    copies = replace(planned, duplicates={launch.launch_id: "OTHER"})
+    summary, begun = go(copies, store)
+    assert summary["cells"]["duplicate"] == 2
+    assert launch.arm not in begun
+    assert {row.reason for row in store.cells().values() if row.arm == launch.arm} == {
+        "would realise the same mode as arm OTHER: not run again"
+    }
+    assert go(copies, store)[0]["ran"] == 0

@@ -1,0 +1,207 @@
+"""The fit finds a known cost model again, from simulated steps with noise, and says what it cannot use."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sim_support import calibration_file, launch, synthetic_calibration
+
+from artifact.analysis.calibrate import fit_folder, save
+from artifact.analysis.step_fit import robust_nnls
+from artifact.config import load
+from artifact.engines.sim_engine import SimEngine
+from artifact.errors import InputError
+from artifact.records import LaunchFacts
+from artifact.schema import Mode
+from artifact.simulator.cost import Calibration, CostModel, LoopCost, StepTable, load_calibration
+from artifact.simulator.scheduler import Batch
+from artifact.workloads.build import build
+
+MODES = ("eager", "none", "piecewise", "full", "full_decode_only", "full_and_piecewise")
+KNOTS = (1, 8, 64, 256, 512, 2048, 8192)
+# fixed, per request and per prefill ms of the launch; factor on the GPU time
+KNOWN = {
+    "EAGER": (16.0, 0.004, 0.02, 1.4),
+    "NONE": (11.0, 0.004, 0.02, 1.0),
+    "PIECEWISE": (3.8, 0.004, 0.02, 1.0),
+    "FULL": (0.9, 0.004, 0.02, 1.05),
+    "FULL_DECODE": (0.9, 0.004, 0.02, 1.0),
+}
+
+
+def known_calibration(noise_sigma: float = 0.03) -> Calibration:
+    """Synthetic numbers of the size an H200 shows with a model of 0.6 B parameters."""
+    base = np.array([0.8, 0.85, 1.1, 1.9, 3.0, 9.0, 34.0])
+    plain = synthetic_calibration(frontend_ms=0.7)
+    tables = {
+        name: StepTable.model_validate(
+            {
+                **plain.tables[name].model_dump(),  # type: ignore[index]
+                "knots_tokens": KNOTS,
+                "base_ms": tuple(base * factor),
+                "context_ms_per_token": 2.4e-5 * factor,
+                "square_ms_per_token2": 1e-7 * factor,
+                "launch_fixed_ms": fixed,
+                "launch_per_request_ms": per_request,
+                "launch_per_prefill_ms": per_prefill,
+                "noise_sigma": noise_sigma,
+            }
+        )
+        for name, (fixed, per_request, per_prefill, factor) in KNOWN.items()
+    }
+    loop = LoopCost(loop_fixed_ms=0.4, loop_per_request_ms=0.004, tail_fixed_ms=0.15, tail_per_request_ms=0.006)
+    return plain.model_copy(update={"tables": tables, "loop": loop})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder as the calibrate study leaves it: simulated, with one step in thirty disturbed by its host."""
+    root = tmp_path_factory.mktemp("results")
+    file = calibration_file(root, known_calibration())
+    rng = np.random.default_rng(3)
+    cells, launches, steps, requests = [], [], [], []
+    for mode in MODES:
+        for workload in ("step_grid", "calibration_mix", "churn"):
+            given = launch(file, f"mode={mode}", f"workload={workload}", launch_id=f"{mode}-{workload}")
+            engine = SimEngine()
+            facts = engine.start(given)
+            measured = engine.measure(build(given.config.workload, 5), 1000.0, heavy_probe=True)
+            key = {"cell_id": f"{mode}-{workload}", "launch_id": given.launch_id, "status": "ok", "model": "qwen3-0.6b"}
+            key |= {"requested_mode": mode.upper(), "resolved_mode": facts.resolved_mode.value}  # type: ignore[union-attr]
+            key |= {"realised_mode": facts.realised_mode, "backend": "FLASH_ATTN", "evidence": "simulated"}
+            cells.append(key)
+            provenance = json.dumps(
+                {"versions": {"vllm": "0.21.0"}, "config": {"server": given.config.server.model_dump()}}
+            )
+            row = LaunchFacts(
+                start_s=30.0 + len(launches), capture_s=4.0, kv_available_bytes=10**11, gpu_name="NVIDIA H200"
+            )
+            launches.append({**row.model_dump(), **key, "study": "x", "host_id": "host", "provenance": provenance})
+            disturbed = np.where(rng.random(len(measured.steps)) < 1 / 30, 1.5, 1.0)
+            frame = measured.steps.assign(cell_id=key["cell_id"])
+            for name in ("wall_ms", "launch_ms"):
+                frame[name] = frame[name] * disturbed
+            steps.append(frame)
+            requests.append(measured.requests.assign(cell_id=key["cell_id"]))
+    pd.DataFrame(cells).to_parquet(root / "cells.parquet")
+    pd.DataFrame(launches).to_parquet(root / "launches.parquet")
+    pd.concat(steps).to_parquet(root / "steps.parquet")
+    pd.concat(requests).to_parquet(root / "requests.parquet")
+    return root
+
+
+@pytest.fixture(scope="module")
+def fitted(folder: Path) -> Calibration:
+    return fit_folder(folder, "qwen3-0.6b", load().hardware)
+
+
+def period_ms(calibration: Calibration, mode: Mode, runtime: str, batch: Batch) -> float:
+    tables = {name: table.model_copy(update={"noise_sigma": 0.0}) for name, table in calibration.tables.items()}
+    quiet = calibration.model_copy(update={"tables": tables})
+    costs = CostModel(quiet, mode, hollow=False, max_tokens=8192, seed=0, launch_id="")
+    price = costs.price(batch, runtime, batch.num_tokens)
+    return max(price.loop_s + price.launch_s, price.gpu_s + price.tail_s) * 1e3
+
+
+CASES = [
+    *((Mode.FULL_AND_PIECEWISE, "FULL", n, 0) for n in (1, 8, 64, 256)),
+    *((Mode.FULL, "FULL", n, prefill) for n, prefill in ((1, 0), (64, 0), (128, 300))),
+    *((Mode.PIECEWISE, "PIECEWISE", n, prefill) for n, prefill in ((1, 0), (128, 300))),
+    *((Mode.NONE, "NONE", n, prefill) for n, prefill in ((1, 0), (256, 0), (64, 2000), (10, 6000))),
+    *((Mode.EAGER, "NONE", n, prefill) for n, prefill in ((1, 0), (256, 0), (10, 6000))),
+]
+
+
+@pytest.mark.parametrize(("mode", "runtime", "decodes", "prefill"), CASES)
+def test_fit_finds_the_known_periods_again(
+    fitted: Calibration, mode: Mode, runtime: str, decodes: int, prefill: int
+) -> None:
+    prefills = -(-prefill // 1000)
+    batch = Batch(0, decodes + prefill, decodes + prefills, decodes, prefill, decodes * 300, 0, (), ())
+    expected = period_ms(known_calibration(), mode, runtime, batch)
+    assert period_ms(fitted, mode, runtime, batch) == pytest.approx(expected, rel=0.08)
+
+
+def test_fit_parts_host_from_gpu(fitted: Calibration) -> None:
+    for name, (fixed, per_request, _, _) in KNOWN.items():
+        table = fitted.tables[name]  # type: ignore[index]
+        launch_ms = table.launch_fixed_ms + 64 * table.launch_per_request_ms
+        assert launch_ms == pytest.approx(fixed + 64 * per_request, rel=0.05), name
+    # small batches of NONE are the host's; their GPU time comes from the full graphs of the same kernels
+    base = fitted.tables["NONE"].base(np.array([64]))
+    assert base[0] == pytest.approx(1.1, rel=0.15)
+    assert "full graphs below" in fitted.tables["NONE"].gpu_source
+    assert "upper bound" in fitted.tables["EAGER"].gpu_source
+
+
+def test_fit_says_how_good_it_is_and_what_it_covers(fitted: Calibration) -> None:
+    for name, table in fitted.tables.items():
+        assert table.rows > 100, name
+        assert table.error_p50 < 0.05, name
+        assert table.error_p50 <= table.error_p90
+        assert 0.01 < table.noise_sigma < 0.2, name
+    assert fitted.tables["NONE"].knots_tokens[-1] == 8192
+    assert fitted.tables["FULL"].knots_tokens[-1] <= 512
+    assert fitted.frontend_ms == pytest.approx(0.7, abs=0.2)
+
+
+def test_launches_become_medians_with_their_source(fitted: Calibration) -> None:
+    assert set(fitted.launches) == set(Mode)
+    assert fitted.launches[Mode.EAGER].start_s == 31.0  # of 30, 31, 32
+    assert fitted.launches[Mode.EAGER].kv_available_bytes == 10**11
+    assert fitted.launches[Mode.EAGER].graph_bytes is None
+    assert fitted.vllm_version == "0.21.0"
+    assert fitted.gpu_memory_utilization == 0.9
+    assert fitted.source.driver is None
+    assert len(fitted.source.launches) == 18
+    assert fitted.evidence == "simulated"
+
+
+def test_saved_file_is_found_by_gpu_and_model(fitted: Calibration, tmp_path: Path) -> None:
+    file = save(fitted, tmp_path)
+    assert file.name == "h200__qwen3-0.6b.json"
+    assert load_calibration(str(file), load().hardware, "qwen3-0.6b") == fitted
+
+
+def test_missing_gpu_times_still_give_periods(folder: Path, tmp_path: Path) -> None:
+    for name in ("cells", "launches", "requests"):
+        (tmp_path / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    steps = pd.read_parquet(folder / "steps.parquet")
+    steps.assign(gpu_ms=np.nan).to_parquet(tmp_path / "steps.parquet")
+    fitted = fit_folder(tmp_path, "qwen3-0.6b", load().hardware)
+    assert all("wall_ms" in table.gpu_source for table in fitted.tables.values())
+    assert all(table.error_p50 < 0.15 for table in fitted.tables.values())
+
+
+def test_unusable_results_end_in_one_line(folder: Path, tmp_path: Path) -> None:
+    hardware = load().hardware
+    with pytest.raises(InputError, match=r"cells\.parquet: no such file"):
+        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+    with pytest.raises(InputError, match="no ok cell of model qwen3-4b"):
+        fit_folder(folder, "qwen3-4b", hardware)
+    with pytest.raises(InputError, match="measured on NVIDIA H200, not on NVIDIA L4"):
+        fit_folder(folder, "qwen3-0.6b", load(["hardware=l4"]).hardware)
+    for name in ("cells", "launches", "requests"):
+        (tmp_path / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
+    steps = pd.read_parquet(folder / "steps.parquet")
+    light = steps.assign(launch_ms=np.nan, wall_ms=np.nan)
+    light.to_parquet(tmp_path / "steps.parquet")
+    with pytest.raises(InputError, match=r"launch_ms, wall_ms null in all of \d+ steps.*engine\.heavy_probe=true"):
+        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+    steps.head(5).to_parquet(tmp_path / "steps.parquet")
+    with pytest.raises(InputError, match="no kind of step has 8 rows"):
+        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+
+
+def test_robust_nnls_ignores_outliers_and_stays_positive() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(1, 100, 400)
+    y = 2 + 0.1 * x
+    y[::10] *= 1.6
+    design = np.column_stack([np.ones(400), x, -x])
+    fitted = robust_nnls(design, y)
+    assert fitted[0] == pytest.approx(2, rel=0.02)
+    assert fitted[1] - fitted[2] == pytest.approx(0.1, rel=0.02)
+    assert (fitted >= 0).all()
