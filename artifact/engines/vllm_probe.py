@@ -68,7 +68,7 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
             "graphs": dict(graphs),
             "captures": compilation_counter.num_cudagraph_captured,
             "counters": {name: value for name, value in vars(compilation_counter).items() if isinstance(value, int)},
-            "compiles": str(compilation.mode).rpartition(".")[2] != "NONE",
+            "compiles": int(compilation.mode) != 0,  # CompilationMode.NONE; its str() is the number
             "attention": _attention_name(runner),
             "load_s": self._load_s,
             "profile_s": self._profile_s,
