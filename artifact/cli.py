@@ -6,6 +6,7 @@ Every command composes the same configuration. Results go to stdout, everything 
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
 from rich.console import Console
 
 from artifact import __version__, tables
@@ -73,12 +75,15 @@ def _run(overrides: list[str]) -> Answer:
     config = load(overrides)
     choice = choose(config.engine)
     _say(choice.sentence)
-    planned = plan(overrides, choice.evidence, nvml.describe().name)
+    gpu = nvml.describe()
+    planned = plan(overrides, choice.evidence, gpu.name)
+    source = f"measured on {gpu.name}, vLLM {config.engine.vllm_version}"
     if choice.evidence is Evidence.SIMULATED:
         models = {launch.config.model.name: launch.config for launch in planned.launches}
         for name, of_launch in models.items():
             calibration = load_calibration(of_launch.engine.calibration, of_launch.hardware, name)
-            _say(f"evidence: simulated, calibrated on {calibration.gpu_name} ({name})")
+            source = f"simulated, calibrated on {calibration.gpu_name}"
+            _say(f"evidence: {source} with {name}")
     folder = Path(config.executor.results) / config.study.name
     engine_class = choice.engine_class()
     tracker = Tracker(config.tracking, folder)
@@ -88,7 +93,21 @@ def _run(overrides: list[str]) -> Answer:
         )
     finally:
         tracker.close()
-    return {**summary, "exit_code": 1 if summary["failed"] else 0}
+    rows = _rows(folder, config.study.name, choice.evidence)
+    return {**summary, "source": source, **rows, "exit_code": 1 if summary["failed"] else 0}
+
+
+def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
+    """Return the study's rows and, for simulated ones, the shipped measurements of the same cells beside them."""
+    from artifact.analysis.compare import overview, side_by_side
+    from artifact.study.store import read_cells, read_launches
+
+    cells = read_cells(folder)
+    rows: Answer = {"rows": overview(cells, read_launches(folder)).to_dict("records")}
+    measured = _shipped_folder() / study
+    if evidence is Evidence.SIMULATED and measured.is_dir():
+        rows["beside_measured"] = side_by_side(cells, read_cells(measured)).to_dict("records")
+    return rows
 
 
 def _calibrate(overrides: list[str]) -> Answer:
@@ -128,8 +147,12 @@ def _figures(overrides: list[str]) -> Answer:
     return {"source": str(root), "files": [str(path) for name in names for path in plots.draw(name, root, out)]}
 
 
+def _shipped_folder() -> Path:
+    return Path(__file__).resolve().parent.parent / "paper_figures" / "data"
+
+
 def _shipped() -> Path:
-    folder = Path(__file__).resolve().parent.parent / "paper_figures" / "data"
+    folder = _shipped_folder()
     if not folder.is_dir():
         raise InputError(
             "the shipped measurements are in paper_figures/data of a checkout; this is an installed package"
@@ -184,12 +207,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _clean(value: Any) -> Any:
-    """JSON knows no NaN: what does not exist is null."""
+    """JSON knows neither NaN nor pandas' NA: what does not exist is null."""
     if isinstance(value, dict):
         return {key: _clean(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(inner) for inner in value]
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  NaN alone differs from itself
+    return None if value is pd.NA or (isinstance(value, float) and math.isnan(value)) else value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -200,12 +223,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command is None:
             hint = nearest(options.command, list(COMMANDS))
             raise InputError(f"{options.command}: no such command{hint}; known: {', '.join(COMMANDS)}")
-        answer = command.answer(options.overrides)
+        answer = _clean(command.answer(options.overrides))
         code = int(answer.pop("exit_code", 0))
         if options.json:
-            print(json.dumps(_clean(answer), indent=1, allow_nan=False))
+            print(json.dumps(answer, indent=1, allow_nan=False))
         else:
-            command.show(answer, Console())
+            # A file or a pipe has no width of its own: wide enough for every table.
+            command.show(answer, Console() if sys.stdout.isatty() else Console(width=120))
         return code
     except ArtifactError as error:
         _say(f"artifact: {error}")

@@ -13,6 +13,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from artifact.errors import InputError
 from artifact.study.store import read_cells, read_launches, read_steps
@@ -65,21 +66,24 @@ def arm_order(arms: pd.Series) -> list[str]:
 
 
 def decode_steps(data: Data) -> pd.DataFrame:
-    """Return pure decode steps with a period: columns arm, batch, wall_ms, gpu_ms, runtime_mode (heavy probe)."""
-    steps = data.steps.merge(data.cells[["cell_id", "arm", "launch_id"]], on="cell_id")
+    """Return the pure decode steps of the designed grid that have a period: arm, batch, wall_ms, launch_id among them.
+
+    Loads are left out: there a batch size is met in passing, at the times when the host is busiest.
+    """
+    grid = data.cells[data.cells["workload"] == "step_grid"]
+    steps = data.steps.merge(grid[["cell_id", "arm", "launch_id"]], on="cell_id")
     decode = steps["wall_ms"].notna() & (steps["num_decode"] == steps["num_reqs"])
-    return steps[decode].rename(columns={"num_reqs": "batch"}).astype({"batch": "int64"})
+    steps = steps[decode].rename(columns={"num_reqs": "batch"}).astype({"batch": "int64"})
+    # Batches that stand for a few steps while a burst starts or ends do not speak for their size.
+    return steps[steps.groupby(["arm", "batch"])["wall_ms"].transform("size") >= 20]
 
 
 def step_time(data: Data) -> Figure:
     """Median decode step (wall) against batch size, one line per arm; the band is the middle half of the steps."""
     steps = decode_steps(data)
     if steps.empty:
-        raise InputError("no decode step with a period: the study's cells need engine.heavy_probe=true")
-    # Batches met only in passing, while others finish, have too few steps to speak for their size.
-    counted = steps.groupby(["arm", "batch"])["wall_ms"].transform("size")
-    steps = steps[counted >= 20]
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        raise InputError("no decode step with a period: a step_grid cell needs engine.heavy_probe=true")
+    figure = Figure(figsize=(6.6, 4.6), layout="constrained")
     axes = figure.subplots()
     for arm in arm_order(steps["arm"]):
         groups = steps[steps["arm"] == arm].groupby("batch")["wall_ms"]
@@ -90,56 +94,68 @@ def step_time(data: Data) -> Figure:
     axes.set_yscale("log")
     ticks = [2**power for power in range(int(np.log2(max(steps["batch"]))) + 1)]
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("{x:g}")
-    axes.tick_params(axis="y", which="both", labelsize=8)
+    _plain_numbers(axes.yaxis)
     axes.set_xlabel("requests in the batch, one token each")
     axes.set_ylabel("decode step, wall time (ms)")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    _caption(figure, f"{data.label}; n = {len(steps)} steps of {steps['launch_id'].nunique()} launches")
+    figure.legend(loc="outside upper center", ncols=3, fontsize=8)
+    bands = "line: median, band: middle half of the steps"
+    _caption(figure, f"{data.label}; n = {len(steps)} steps of {steps['launch_id'].nunique()} launches; {bands}")
     return figure
 
 
 def tpot_memory(data: Data) -> Figure:
-    """TPOT p50 (bar) and p90 (tick) by arm and workload; memory of the captured graphs by arm."""
+    """TPOT p50 (mark) to p90 (end of the line) by arm and workload; memory of the captured graphs by arm."""
     arms = arm_order(data.cells["arm"])
     workloads = sorted(data.cells["workload"].unique())
-    figure = Figure(figsize=(8.2, 3.8), layout="constrained")
+    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     place = np.arange(len(arms))
-    height = 0.8 / len(workloads)
-    hatches = ("", "///", "...", "xxx")
     for number, workload in enumerate(workloads):
         rows = data.cells[data.cells["workload"] == workload].groupby("arm")[["tpot_p50_ms", "tpot_p90_ms"]].mean()
-        rows = rows.reindex(arms)
-        at = place + (number - (len(workloads) - 1) / 2) * height
-        left.barh(at, rows["tpot_p50_ms"], height, label=workload, hatch=hatches[number % 4], color="#BBBBBB", ec="k")
-        left.plot(rows["tpot_p90_ms"], at, "k|", markersize=9, label="p90" if number == 0 else None)
-        for y, value in zip(at, rows["tpot_p50_ms"], strict=True):
-            if pd.notna(value):
-                left.annotate(f"{value:.2f}", (value, y), xytext=(-2, 0), textcoords="offset points", **_INSIDE)
-    left.set_yticks(place, arms, fontsize=8)
+        middle, high = rows.reindex(arms).to_numpy(float).T
+        at = place + (number - (len(workloads) - 1) / 2) * 0.36
+        left.hlines(at, middle, high, color="#777777", linewidth=1)
+        left.plot(middle, at, "osD^"[number % 4], color=("#000000", "#0072B2", "#E69F00")[number % 3], label=workload)
+        for y, low, value in zip(at, middle, high, strict=True):
+            if np.isfinite(value):
+                left.annotate(f"{low:.2f}", (value, y), **_BESIDE)
+    left.set_yticks(place, [_realised(data.cells, arm) for arm in arms], fontsize=8)
     left.invert_yaxis()
     left.set_xscale("log")
-    left.xaxis.set_major_formatter("{x:g}")
-    left.set_xlabel("TPOT (ms), bar: p50")
-    left.legend(fontsize=8)
+    left.margins(x=0.12)
+    _plain_numbers(left.xaxis)
+    left.set_xlabel("TPOT (ms); mark: p50, end of the line: p90")
+    left.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper left", ncols=len(workloads), fontsize=8)
     memory = data.launches.groupby("arm")["graph_bytes"].mean().reindex(arms) / 2**20
-    right.barh(place, memory, color="#BBBBBB", ec="k")
+    right.barh(place, memory, 0.6, color="#BBBBBB", ec="k")
     for y, value in zip(place, memory, strict=True):
         right.annotate("unknown" if pd.isna(value) else f"{value:.0f}", (0 if pd.isna(value) else value, y), **_BESIDE)
     right.margins(x=0.2)
     right.set_yticks(place, [])
     right.invert_yaxis()
     right.set_xlabel("memory of captured graphs (MiB)")
-    requests = int(data.cells["n_requests"].sum())
-    _caption(figure, f"{data.label}; n = {requests} requests, {data.launches.shape[0]} launches")
+    requests, launches = int(data.cells["n_requests"].sum()), len(data.launches)
+    once = "; one launch per arm, so small differences are the host's" if launches == len(arms) else ""
+    _caption(figure, f"{data.label}; n = {requests} requests, {launches} launches{once}")
     return figure
 
 
-_INSIDE = {"ha": "right", "va": "center", "fontsize": 7}
-_BESIDE = {"xytext": (3, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
+def _realised(cells: pd.DataFrame, arm: str) -> str:
+    """Return the arm's name, with what it came to where that is something else."""
+    realised = ", ".join(sorted(cells[cells["arm"] == arm]["realised_mode"].dropna().unique()))
+    return arm if realised == arm or not realised else f"{arm}\n= {realised.replace(':', ', ')}"
+
+
+def _plain_numbers(axis: Any) -> None:
+    """Write 2 and not 2 x 10^0, on the marks of 1, 2 and 5 alone."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
+
+
+_BESIDE: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
 
 
 def _caption(figure: Figure, text: str) -> None:

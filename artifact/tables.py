@@ -9,10 +9,14 @@ from rich.table import Table
 Answer = dict[str, Any]
 
 
+# Names and numbers, which no one can read in pieces; texts wrap.
+_WHOLE = ("arm", "workload", "load", "n", "TPOT p50 ms", "TTFT p50 ms", "TPOT p50", "TTFT p50", "p99", "block")
+
+
 def _table(*columns: str, title: str | None = None) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="left", overflow="fold")
+        table.add_column(column, no_wrap=column in _WHOLE)
     return table
 
 
@@ -22,11 +26,11 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3):.4g}"
     if isinstance(value, list):
         return ", ".join(_text(item) for item in value) or "-"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_text(item)}" for key, item in value.items()) or "-"
+    if isinstance(value, dict):  # counts: those of zero say nothing
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item != 0) or "-"
     return str(value)
 
 
@@ -71,43 +75,76 @@ def explain(answer: Answer, console: Console) -> None:
 
 
 def plan(answer: Answer, console: Console) -> None:
-    """Show launches and cells in order, then the totals."""
-    table = _table("block", "arm", "cell")
-    for cell in answer["cells"]:
-        table.add_row(*(escape(_text(cell[name])) for name in ("block", "arm", "cell_id")))
+    """Show launches and their cells in order, then the totals."""
+    table = _table("block", "arm", "tile", "minutes", "cells")
+    for launch in answer["launches"]:
+        of = launch["duplicate_of"]
+        cells = f"duplicate of {of}" if of else ", ".join(map(_planned, launch["cells"]))
+        table.add_row(launch["block"], escape(launch["arm"]), launch["tile"], _text(launch["minutes"]), escape(cells))
     console.print(table)
-    pairs({key: value for key, value in answer.items() if key != "cells"}, console)
+    console.print()
+    pairs({**answer, "launches": len(answer["launches"]), "pieces": len(answer["pieces"])}, console)
+
+
+def _planned(cell: Answer) -> str:
+    rate, load = cell["rate_per_s"], cell["load"]
+    at = "" if rate is None else f" {rate:.4g}/s" + ("" if load is None else f" (load {load:g})")
+    return f"{cell['workload']}{at}"
 
 
 _RUN_COLUMNS = {
-    "arm": "arm",
     "workload": "workload",
-    "realised_mode": "realised",
-    "status": "status",
+    "load": "load",
     "n_requests": "n",
-    "tpot_p50_ms": "TPOT p50 ms",
+    "tpot_p50_ms": "TPOT p50",
     "tpot_p99_ms": "p99",
-    "ttft_p50_ms": "TTFT p50 ms",
+    "ttft_p50_ms": "TTFT p50",
     "ttft_p99_ms": "p99",
     "graph_mib": "graphs MiB",
     "capture_s": "capture s",
+    "status": "status",
     "flags": "flags",
 }
+_MOST_ROWS = 60  # beyond that a table says less than the files
 
 
 def run(answer: Answer, console: Console) -> None:
-    """Show a row per cell and what became of the sweep."""
-    rows = answer.get("rows", [])
-    if rows:
-        table = _table(*_RUN_COLUMNS.values(), title=answer.get("title"))
+    """Show a row per cell, simulated beside measured where both are there, and what became of the sweep."""
+    rows = answer["rows"]
+    if len(rows) <= _MOST_ROWS:
+        # A column in which every cell says the same, or nothing, is left out.
+        dull: dict[str, set[object]] = {"load": {None}, "status": {"ok"}, "flags": {""}}
+        shown = [name for name in _RUN_COLUMNS if {row[name] for row in rows} != dull.get(name)]
+        title = f"{answer['study']}: {answer['source']}; times in ms"
+        table = _table("arm", *(_RUN_COLUMNS[name] for name in shown), title=title)
         for row in rows:
-            table.add_row(*(escape(_text(row.get(name))) for name in _RUN_COLUMNS))
+            table.add_row(_arm(row), *(escape(_text(row[name])) for name in shown))
         console.print(table)
-    for name in ("side_by_side",):
-        if answer.get(name):
-            side = answer[name]
-            table = _table(*side["columns"], title="\n" + side["title"])
-            for row in side["rows"]:
-                table.add_row(*(escape(_text(value)) for value in row))
-            console.print(table)
+    if beside := answer.get("beside_measured"):
+        title = "\nsimulated | measured (difference); one measured launch an arm, so the host's noise is in it"
+        table = _table("arm", "workload", "TPOT p50 ms", "TTFT p50 ms", "TPOT p99", "TTFT p99", title=title)
+        for row in beside:
+            pairs_ = (_pair(row, name) for name in ("tpot_p50_ms", "ttft_p50_ms"))
+            table.add_row(
+                escape(row["arm"]), row["workload"], *pairs_, _change(row, "tpot_p99_ms"), _change(row, "ttft_p99_ms")
+            )
+        console.print(table)
+    console.print()
     pairs({key: answer[key] for key in ("study", "results", "cells", "evidence", "seconds")}, console)
+
+
+def _arm(row: Answer) -> str:
+    realised = row["realised_mode"]
+    return escape(row["arm"] if realised in (None, row["arm"]) else f"{row['arm']} = {realised}")
+
+
+def _change(row: Answer, name: str) -> str:
+    difference = row[f"{name}_difference"]
+    return "-" if difference is None else f"{difference:+.0%}"
+
+
+def _pair(row: Answer, name: str) -> str:
+    ours, measured = row[name], row[f"{name}_reference"]
+    if ours is None or measured is None:
+        return f"{_text(ours)} | {_text(measured)}"
+    return f"{ours:6.2f} | {measured:6.2f} ({_change(row, name)})"

@@ -165,11 +165,16 @@ class TraceConfig(Frozen):
     """conf/config.yaml, ``trace``: how a request trace is read; see ``artifact.workloads.traces``."""
 
     path: str | None
-    format: Literal["auto", "azure", "mooncake", "csv", "jsonl"]
+    format: Literal["auto", "azure", "mooncake", "burstgpt", "vllm", "csv", "jsonl"]
     time_unit: Literal["s", "ms", "us", "ns"] | None
     columns: dict[Literal["time", "prompt", "output"], str] | None
+    rate_per_s: Positive | None  # Poisson arrivals for a format without times
+    chars_per_token: Positive | None  # for a format whose prompts are text
     lenient: bool
     window: tuple[NonNegative, Positive] | None  # [from, to) in seconds of the trace's own clock
+    max_tokens: Count | None  # prompt + output; longer requests are left out and counted
+    ties: Literal["burst", "spread"]
+    seed: Natural  # of spread ties and of Poisson arrivals
     speedup: Positive
     gap_cap: Positive | None  # seconds, applied after the speed-up
     requests: Count | None

@@ -100,7 +100,8 @@ def fits(schedule: Schedule, server: ServerConfig) -> None:
         raise InputError(
             f"workload: request {longest} takes {schedule.prompt_tokens[longest]} prompt and "
             f"{schedule.output_tokens[longest]} output tokens, more than server.max_model_len={server.max_model_len}; "
-            "shorten workload.prompt or workload.output (or choose another trace), or raise server.max_model_len"
+            "shorten workload.prompt or workload.output, or raise server.max_model_len; of a trace, "
+            f"trace.max_tokens={server.max_model_len} leaves such requests out and counts them"
         )
 
 

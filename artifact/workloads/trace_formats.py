@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +18,13 @@ Parsed = tuple[int, Row | str]  # the line's number from 1, and the row or the r
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 MOONCAKE_KEYS = ("timestamp", "input_length", "output_length")
+BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
+_BURSTGPT_ALWAYS = frozenset((*BURSTGPT_COLUMNS, "Model", "Total tokens", "Log Type"))
+_BURSTGPT_LATER = frozenset(("Session ID", "SessionID", "Elapsed time"))  # of later releases
+VLLM_KEYS = ("prompt", "output_tokens")
 PLAIN_COLUMNS = {"time": "timestamp", "prompt": "prompt_tokens", "output": "output_tokens"}
 
+_FIXED_UNIT = {"azure": None, "mooncake": "ms", "burstgpt": "s", "vllm": None}
 _NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _LONGEST_LINE_BYTES = 1 << 20
 _MOST_TOKENS = 1_000_000_000
@@ -52,11 +58,15 @@ def rows(path: Path, trace: TraceConfig) -> tuple[str, Iterator[Parsed]]:
     kind = _detect(path, text) if trace.format == "auto" else trace.format
     _check_options(kind, trace)
     names = _names(kind, trace)
-    if kind in ("azure", "csv"):
+    if kind in ("azure", "burstgpt", "csv"):
         fields = _csv_parser(f"{path}:{number}", text, names)
     else:
         fields, lines = _json_parser(names), _again(first, lines)
-    to_row = _RowReader(fields, "ms" if kind == "mooncake" else trace.time_unit)
+    to_row: Callable[[bytes], Row | str]
+    if kind == "vllm":
+        to_row = _PromptReader(fields, trace)
+    else:
+        to_row = _RowReader(fields, _FIXED_UNIT.get(kind) or trace.time_unit)
     return kind, ((line, to_row(data)) for line, data in lines)
 
 
@@ -100,33 +110,45 @@ def _text(line: bytes) -> str | None:
 
 def _detect(path: Path, text: str) -> str:
     """Return the format that the first line proves. Raises InputError where it proves none."""
-    if tuple(name.strip() for name in text.split(",")) == AZURE_COLUMNS:
+    columns = [name.strip() for name in text.split(",")]
+    if tuple(columns) == AZURE_COLUMNS:
         return "azure"
+    if set(columns) - _BURSTGPT_LATER == _BURSTGPT_ALWAYS and len(set(columns)) == len(columns):
+        return "burstgpt"
     try:
-        keys = set(json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        keys = set()
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        record = None
+    keys = set(record) if isinstance(record, dict) else set()
     if keys - {"hash_ids"} == set(MOONCAKE_KEYS):
         return "mooncake"
-    raise InputError(f"{path}: the format is not certain; set trace.format to azure, mooncake, csv or jsonl")
+    if keys == set(VLLM_KEYS):
+        return "vllm"
+    known = "azure, mooncake, burstgpt, vllm, csv or jsonl"
+    raise InputError(f"{path}: the format is not certain; set trace.format to {known}")
 
 
 def _check_options(kind: str, trace: TraceConfig) -> None:
-    if kind in ("azure", "mooncake"):
-        fixed = "ms" if kind == "mooncake" else None
+    if kind in _FIXED_UNIT:
+        fixed = _FIXED_UNIT[kind]
         if trace.time_unit not in (None, fixed):
-            known = "counts in ms" if fixed else "has time stamps"
+            known = f"counts in {fixed}" if fixed else "has no times" if kind == "vllm" else "has time stamps"
             raise InputError(f"trace.time_unit={trace.time_unit}: the {kind} format {known}; set it to null")
         if trace.columns:
             raise InputError(f"trace.columns: the {kind} format has its own names; set it to null, or format to csv")
+    if kind == "vllm" and trace.rate_per_s is None:
+        raise InputError("trace.rate_per_s: the vllm format has no times; set the rate of its Poisson arrivals")
+    if kind != "vllm":
+        for key in ("rate_per_s", "chars_per_token"):
+            if (value := getattr(trace, key)) is not None:
+                raise InputError(f"trace.{key}={value:g}: the {kind} format has its own; set it to null")
 
 
 def _names(kind: str, trace: TraceConfig) -> Sequence[str]:
-    """Return the names of the time, prompt and output columns."""
-    if kind == "azure":
-        return AZURE_COLUMNS
-    if kind == "mooncake":
-        return MOONCAKE_KEYS
+    """Return the names of the time, prompt and output columns; of prompt and output alone where there are no times."""
+    own = {"azure": AZURE_COLUMNS, "mooncake": MOONCAKE_KEYS, "burstgpt": BURSTGPT_COLUMNS, "vllm": VLLM_KEYS}
+    if kind in own:
+        return own[kind]
     names = PLAIN_COLUMNS | {str(role): name for role, name in (trace.columns or {}).items()}
     return names["time"], names["prompt"], names["output"]
 
@@ -222,6 +244,39 @@ class _RowReader:
         if abs(nanoseconds) > _MOST_NS:
             raise _BadRow(f"time is out of range: {text}")
         return nanoseconds
+
+
+class _PromptReader:
+    """A line of vLLM's custom data set in, a Row out whose time is its place: the arrivals are made afterwards.
+
+    The prompt is a list of token ids, or text, whose tokens only a tokenizer could count: ``chars_per_token`` says how.
+    """
+
+    def __init__(self, fields: Callable[[str], Sequence[object]], trace: TraceConfig) -> None:
+        self._fields = fields
+        self._chars_per_token = trace.chars_per_token
+        self._count = 0
+
+    def __call__(self, line: bytes) -> Row | str:
+        text = _text(line)
+        if text is None:
+            return "not UTF-8 text"
+        try:
+            prompt, output = self._fields(text)
+            row = self._count, _tokens("prompt", self._length(prompt)), _tokens("output", output)
+        except _BadRow as reason:
+            return str(reason)
+        self._count += 1
+        return row
+
+    def _length(self, prompt: object) -> int:
+        if isinstance(prompt, list):
+            return len(prompt)
+        if not isinstance(prompt, str):
+            raise _BadRow("prompt is neither text nor a list of token ids")
+        if self._chars_per_token is None:
+            raise InputError("trace.chars_per_token: the prompts are text; set how many characters make a token, say 4")
+        return math.ceil(len(prompt) / self._chars_per_token)
 
 
 def _number(name: str, value: object) -> int | float:

@@ -13,31 +13,28 @@ from artifact.errors import InputError
 from artifact.schema import TraceConfig
 from artifact.workloads import trace_formats
 
-_MOST_DROPPED = 100_000
+_MOST_LISTED = 100_000
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e12
+_RESOLUTIONS_NS = (1_000_000_000, 1_000_000, 1_000)
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """The requests of a trace, shape (n,) with n >= 1, in order of arrival.
-
-    Requests with the same time stamp stay simultaneous: a burst, as the trace says, and not spread at random.
-    """
+    """The requests of a trace, shape (n,) with n >= 1, in order of arrival; what was left out is counted."""
 
     format: str
     arrival_s: npt.NDArray[np.float64]  # ascending from 0
     prompt_tokens: npt.NDArray[np.int64]
     output_tokens: npt.NDArray[np.int64]
-    dropped: tuple[tuple[int, str], ...] = ()  # line and reason of each row that was skipped (lenient)
+    dropped: tuple[tuple[int, str], ...] = ()  # line and reason of the first bad rows that were skipped (lenient)
+    dropped_count: int = 0  # of all bad rows
     reordered: int = 0  # rows with an earlier time than one before them, sorted in (lenient)
+    too_long: int = 0  # requests over trace.max_tokens in the window, left out
+    ties: int = 0  # requests whose time stamp is that of the one before them
+    tie_rule: str = "burst"
 
     def __len__(self) -> int:
         return len(self.arrival_s)
-
-    @property
-    def ties(self) -> int:
-        """How many requests arrive at the same instant as the one before them."""
-        return int((np.diff(self.arrival_s) == 0).sum())
 
     def until(self, end_s: float) -> "Trace":
         """Return the requests that arrive before ``end_s`` > 0: at least the first."""
@@ -53,8 +50,11 @@ class Trace:
 def read(trace: TraceConfig) -> Trace:
     """Read ``trace.path`` and return the requests asked for; the file streams, 24 bytes a request are kept.
 
-    In this order: ``window`` on the trace's own clock (seconds since its earliest request), ``speedup``, ``gap_cap``
-    on the gaps that are then left, the first ``requests``. Arrivals count from the first request that is returned.
+    In this order: ``window`` on the trace's own clock (seconds since its earliest request), ``max_tokens``, ``ties``,
+    ``speedup``, ``gap_cap`` on the gaps that are then left, the first ``requests``. Arrivals count from the first
+    request that is returned. Equal time stamps stay simultaneous (``burst``), or every request is moved by a seeded
+    random share of the stamps' resolution (``spread``: the coarsest of 1 s, 1 ms, 1 us, 1 ns that all are multiples
+    of), in the file's order. A format without times gets seeded Poisson arrivals at ``rate_per_s``.
 
     Strict, the first bad row ends it; ``lenient`` skips bad rows, sorts by time, and keeps account. Raises
     InputError, ``FILE:LINE: reason`` for a row, and as ``trace_formats.rows`` does; also where nothing is left or
@@ -64,27 +64,48 @@ def read(trace: TraceConfig) -> Trace:
         raise InputError("trace.path: name the trace's file, trace.path=FILE")
     path = Path(trace.path)
     kind, parsed = trace_formats.rows(path, trace)
-    time_ns, prompt, output, dropped = _collect(path, parsed, trace.lenient)
-    order = np.argsort(time_ns, kind="stable")
-    reordered = int((time_ns < np.maximum.accumulate(time_ns)).sum())
-    clock_s = (time_ns[order] - time_ns.min()) / 1e9
-    chosen = _window(path, clock_s, trace)
-    arrival_s = _replayed(clock_s[chosen], trace)
-    keep = order[chosen]
-    if trace.requests is not None:
-        if trace.requests > len(keep):
-            where = "" if trace.window is None else f" in trace.window={list(trace.window)}"
-            raise InputError(f"trace.requests={trace.requests}: {path} has {len(keep)} requests{where}")
-        keep, arrival_s = keep[: trace.requests], arrival_s[: trace.requests]
-    return Trace(kind, arrival_s, prompt[keep], output[keep], tuple(dropped), reordered)
+    rows = _collect(path, parsed, trace.lenient)
+    order = np.argsort(rows.time_ns, kind="stable")
+    time_ns = rows.time_ns[order] - rows.time_ns.min()
+    clock_s = time_ns / 1e9 if trace.rate_per_s is None else _poisson(len(order), trace.rate_per_s, trace.seed)
+    in_window = np.arange(len(order))[_window(path, clock_s, trace)]
+    chosen = _short_enough(in_window, (rows.prompt + rows.output)[order], path, trace)
+    if trace.requests is not None and trace.requests > len(chosen):
+        where = "" if trace.window is None else f" in trace.window={list(trace.window)}"
+        where += "" if trace.max_tokens is None else f" of at most trace.max_tokens={trace.max_tokens}"
+        raise InputError(f"trace.requests={trace.requests}: {path} has {len(chosen)} requests{where}")
+    moved_s = _spread_ties(time_ns, trace.seed) if trace.ties == "spread" and trace.rate_per_s is None else clock_s
+    arrival_s = _replayed(moved_s[chosen], trace)[: trace.requests]
+    taken = chosen[: trace.requests]
+    return Trace(
+        kind,
+        arrival_s,
+        rows.prompt[order[taken]],
+        rows.output[order[taken]],
+        tuple(rows.dropped),
+        rows.dropped_count,
+        reordered=int((rows.time_ns < np.maximum.accumulate(rows.time_ns)).sum()),
+        too_long=len(in_window) - len(chosen),
+        ties=int((np.diff(clock_s[taken]) == 0).sum()),
+        tie_rule=trace.ties,
+    )
 
 
-def _collect(
-    path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], list[tuple[int, str]]]:
-    """Return times in ns, prompt and output tokens as int64 in the file's order, and the rows dropped."""
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The file's usable rows in its order, and the others."""
+
+    time_ns: npt.NDArray[np.int64]
+    prompt: npt.NDArray[np.int64]
+    output: npt.NDArray[np.int64]
+    dropped: list[tuple[int, str]]
+    dropped_count: int
+
+
+def _collect(path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool) -> _Rows:
     columns = array("q"), array("q"), array("q")
     dropped: list[tuple[int, str]] = []
+    dropped_count = 0
     for line, row in parsed:
         reason = row if isinstance(row, str) else None
         if not isinstance(row, str):
@@ -97,14 +118,39 @@ def _collect(
             continue
         if not lenient:
             raise InputError(f"{path}:{line}: {reason} (trace.lenient=true skips bad rows and sorts)")
-        dropped.append((line, reason))
-        if len(dropped) > _MOST_DROPPED:
-            raise InputError(f"{path}: more than {_MOST_DROPPED:,} bad rows, the first at line {dropped[0][0]}")
+        dropped_count += 1
+        if dropped_count <= _MOST_LISTED:
+            dropped.append((line, reason))
+        elif dropped_count > len(columns[0]):
+            raise InputError(f"{path}: more bad rows than good ones, the first at line {dropped[0][0]}: another format?")
     if not columns[0]:
         first = f"; line {dropped[0][0]}: {dropped[0][1]}" if dropped else ""
         raise InputError(f"{path}: no usable request{first}")
     time_ns, prompt, output = (np.array(column, dtype=np.int64) for column in columns)
-    return time_ns, prompt, output, dropped
+    return _Rows(time_ns, prompt, output, dropped, dropped_count)
+
+
+def _poisson(n: int, rate_per_s: float, seed: int) -> npt.NDArray[np.float64]:
+    gaps = np.random.default_rng(seed).exponential(1 / rate_per_s, n)
+    return np.cumsum(gaps) - gaps[0]
+
+
+def _spread_ties(time_ns: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
+    """Return ascending times in seconds: each stamp and a uniform share of what the stamps leave open."""
+    resolution_ns = next((step for step in _RESOLUTIONS_NS if not (time_ns % step).any()), 1)
+    share = np.random.default_rng(seed).random(len(time_ns)) * resolution_ns
+    return np.sort(time_ns + share) / 1e9  # nobody leaves its stamp's step, so sorting orders each tie alone
+
+
+def _short_enough(
+    in_window: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64], path: Path, trace: TraceConfig
+) -> npt.NDArray[np.int64]:
+    if trace.max_tokens is None:
+        return in_window
+    chosen = in_window[tokens[in_window] <= trace.max_tokens]
+    if not len(chosen):
+        raise InputError(f"trace.max_tokens={trace.max_tokens}: all {len(in_window)} requests of {path} are longer")
+    return chosen
 
 
 def _window(path: Path, clock_s: npt.NDArray[np.float64], trace: TraceConfig) -> slice:
@@ -150,8 +196,11 @@ def describe(trace: Trace) -> dict[str, Any]:
         "prompt_tokens": _spread(trace.prompt_tokens),
         "output_tokens": _spread(trace.output_tokens),
         "ties": trace.ties,
+        "tie_rule": trace.tie_rule,
+        "too_long": trace.too_long,
         "reordered": trace.reordered,
         "rate_profile": _profile(trace.arrival_s),
+        "dropped_count": trace.dropped_count,
         "dropped": [{"line": line, "reason": reason} for line, reason in trace.dropped],
     }
 
