@@ -1,6 +1,5 @@
 # Every target sets up what it needs; all it takes is Python >= 3.11 and make. RUNTIME=docker uses the container.
 
-STUDY ?= smoke
 RUNTIME ?= local
 IMAGE ?= cudagraph-mode-artifact
 VENV := .venv
@@ -21,8 +20,8 @@ BASE := $(VENV)/.$(if $(WITH_GPU),gpu,base)
 # A user id that is missing from the image's /etc/passwd stops torch, so the image is built for this one; never root.
 IMAGE_UID := $(or $(filter-out 0,$(shell id -u)),1000)
 ifeq ($(RUNTIME),docker)
-ARTIFACT = docker run --rm $(if $(WITH_GPU),--gpus all --ipc host) \
-	--volume $(IMAGE)-cache:/cache --volume "$(CURDIR)/results:/results" \
+ARTIFACT = docker run --rm --init $(if $(WITH_GPU),--gpus all --ipc host) \
+	--volume $(IMAGE)-cache-$(IMAGE_UID):/cache --volume "$(CURDIR)/results:/results" \
 	--env ARTIFACT_IMAGE_DIGEST="$$(docker image inspect --format '{{.Id}}' $(IMAGE))" $(IMAGE)
 READY := docker
 else
@@ -31,7 +30,7 @@ READY := setup
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke all figures ui check test conformance traces docker lock clean
+.PHONY: help setup smoke all figures claims ui check test soak coverage conformance traces docker image lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -42,13 +41,19 @@ setup: $(BASE) ## .venv from the hashed lists, with vLLM where a GPU is (or GPU=
 smoke: ## the quick study and its figures: vLLM on a GPU, the simulator elsewhere
 	@$(MAKE) --no-print-directory all STUDY=smoke
 
-all: $(READY) ## run STUDY, draw its figures; stopped, it goes on where it was
-	$(ARTIFACT) run study=$(STUDY)
-	$(ARTIFACT) figures figures.source=results figures.out=results/$(STUDY)/figures
-	-$(ARTIFACT) sync study=$(STUDY)
+# Calibration and saturation are measurements: without a GPU there is nothing to measure.
+STUDIES = $(if $(STUDY),$(STUDY),smoke $(if $(WITH_GPU),calibrate saturation) load_sweep)
+
+all: $(READY) ## every study, or STUDY, and the figures; stopped, it goes on where it was
+	@status=0; for study in $(STUDIES); do $(ARTIFACT) run study=$$study || status=$$?; done; \
+	$(ARTIFACT) figures figures.source=results figures.out=results/figures || status=$$?; \
+	$(ARTIFACT) figures figures.out=results/figures/shipped || status=$$?; exit $$status
 
 figures: setup ## redraw every figure from the shipped measurements
 	$(PY) -m artifact figures
+
+claims: setup ## check every claim against the shipped measurements
+	$(PY) -m artifact claims
 
 ui: setup ## browse the runs at http://127.0.0.1:5000
 	$(PY) -m artifact ui
@@ -64,6 +69,12 @@ check: $(VENV)/.dev ## style, types, layers, container file, documented commands
 test: $(VENV)/.dev ## every test, without a GPU
 	$(PY) -m pytest -n 2 --dist loadfile
 
+soak: $(VENV)/.dev ## a simulated study of 2,000 cells with faults, killed twenty times, against one left alone
+	SOAK_CELLS=2000 SOAK_KILLS=20 $(PY) -m pytest tests/soak
+
+coverage: $(VENV)/.dev ## which lines of artifact/ the tests reach; fails under 90 %
+	$(PY) -m pytest -n 2 --dist loadfile --cov artifact --cov-report term-missing:skip-covered --cov-fail-under 90
+
 conformance: $(VENV)/.dev ## our graph rules against vLLM's own code; VLLM=X.Y.Z for another version
 	$(PY) -m tests.conformance $(if $(VLLM),--vllm $(VLLM))
 
@@ -72,9 +83,15 @@ traces: setup ## download the public traces into traces/
 
 docker: ## build the container
 	docker build --tag $(IMAGE) --build-arg UID=$(IMAGE_UID) \
-		--build-arg COMMIT="$$(git rev-parse HEAD 2>/dev/null)" .
+		--build-arg COMMIT="$$(git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)" .
 	mkdir -p results
-	[ "$$(id -u)" != 0 ] || chown $(IMAGE_UID) results
+	[ "$$(id -u)" != 0 ] || chown -R $(IMAGE_UID) results
+
+# As with RUNTIME=docker, the commands alone go another way.
+image: ## test Dockerfile without Docker or a GPU: build it on bare Debian, run smoke in it; TESTS=1: make test too
+	docker/stand_in.sh build
+	@$(MAKE) --no-print-directory all STUDY=smoke READY= ARTIFACT="docker/stand_in.sh run"
+	$(if $(filter 1,$(TESTS)),docker/stand_in.sh test)
 
 lock: $(VENV)/.dev ## resolve the hashed lists again from pyproject.toml
 	for list in "gpu --extra gpu" "base -c requirements/gpu.txt" "dev --extra dev -c requirements/gpu.txt"; do \
@@ -85,7 +102,7 @@ lock: $(VENV)/.dev ## resolve the hashed lists again from pyproject.toml
 
 clean: ## remove the environment and the caches; results stay
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./.cache -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/pip:
 	$(if $(PYTHON),,$(error no Python >= 3.11 found: install one, or name it with PYTHON=/path/to/python))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from rich.console import Console
 
-from artifact import __version__, tables
+from artifact import __version__, tables, tables_recommend
 from artifact.config import load, nearest
 from artifact.errors import ArtifactError, InputError
 from artifact.schema import Evidence
@@ -147,6 +147,32 @@ def _figures(overrides: list[str]) -> Answer:
     return {"source": str(root), "files": [str(path) for name in names for path in plots.draw(name, root, out)]}
 
 
+def _claims(overrides: list[str]) -> Answer:
+    from artifact.analysis import claims
+
+    config = load(overrides)
+    root = Path(config.executor.results) if config.figures.source == "results" else _shipped()
+    checked = claims.check(claims.read_claims(), root)
+    rows = [
+        {
+            "id": each.claim.id,
+            "verdict": each.verdict,
+            "expected": each.claim.expected,
+            "statement": each.claim.statement,
+            "left": each.left,
+            "is": each.claim.is_,
+            "right": each.right,
+            "reason": each.reason,
+            "figure": each.claim.figure,
+            "human_minutes": each.claim.human_minutes,
+            "compute_minutes": each.claim.compute_minutes,
+        }
+        for each in checked
+    ]
+    surprises = [row["id"] for row in rows if row["verdict"] != row["expected"]]
+    return {"source": str(root), "claims": rows, "surprises": surprises, "exit_code": 1 if surprises else 0}
+
+
 def _shipped_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "paper_figures" / "data"
 
@@ -158,6 +184,17 @@ def _shipped() -> Path:
             "the shipped measurements are in paper_figures/data of a checkout; this is an installed package"
         )
     return folder
+
+
+def _recommend(overrides: list[str]) -> Answer:
+    from rich.progress import Progress
+
+    from artifact.analysis.recommend import recommend
+
+    folder = _shipped_folder()
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("simulating every mode", total=1.0)
+        return recommend(overrides, folder if folder.is_dir() else None, lambda share: progress.advance(task, share))
 
 
 def _sync(overrides: list[str]) -> Answer:
@@ -186,6 +223,12 @@ COMMANDS: dict[str, Command] = {
     ),
     "trace": Command("read, check and describe a request trace", _trace, tables.pairs),
     "figures": Command("draw the figures, from shipped data or from results", _figures, tables.pairs),
+    "claims": Command("check every claim against shipped data, or results", _claims, tables.claims),
+    "recommend": Command(
+        "which mode to run for a workload, a trace or a vllm serve command; --plot draws it",
+        _recommend,
+        tables_recommend.recommend,
+    ),
     "sync": Command("rebuild the MLflow view of a study from its results", _sync, tables.pairs),
     "ui": Command("browse the runs in MLflow's UI on 127.0.0.1", _ui, lambda *_: None),
 }
@@ -202,6 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", metavar="COMMAND")
     parser.add_argument("overrides", nargs="*", metavar="key=value")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--plot", action="store_true", help="recommend: also a picture, figures.out/recommend.png")
     parser.add_argument("--version", action="version", version=__version__)
     return parser
 
@@ -223,7 +267,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if command is None:
             hint = nearest(options.command, list(COMMANDS))
             raise InputError(f"{options.command}: no such command{hint}; known: {', '.join(COMMANDS)}")
+        if options.plot and options.command != "recommend":
+            raise InputError(f"--plot: belongs to recommend; {options.command} has no picture")
         answer = _clean(command.answer(options.overrides))
+        if options.plot:
+            from artifact import plots
+
+            answer["plot"] = str(plots.recommendation(answer, Path(answer["out"])))
         code = int(answer.pop("exit_code", 0))
         if options.json:
             print(json.dumps(answer, indent=1, allow_nan=False))

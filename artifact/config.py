@@ -43,6 +43,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 def _checked(override: str) -> str:
     """Refuse what Hydra would take for a sweep, and give preset names their case back."""
+    if not override.isprintable():
+        raise InputError(f"{override!r}: a line break or another character that cannot be printed; leave it out")
     if "=" not in override[1:]:
         raise InputError(f"{override!r} is neither a command nor key=value")
     try:
@@ -59,6 +61,8 @@ def _checked(override: str) -> str:
     if choices is None:
         # ++ also sets what the schema knows and the chosen preset does not write; pydantic refuses the rest
         return f"++{override}"
+    if parsed.value() is None:
+        raise InputError(f"{override}: null is no {key}; known: {', '.join(choices)}")
     choice = str(parsed.value()).lower().replace(" ", "")
     if choice not in choices:
         raise InputError(

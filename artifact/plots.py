@@ -15,7 +15,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from artifact.analysis.objectives import OBJECTIVES, Objective
 from artifact.errors import InputError
+from artifact.metrics.memory import believed
 from artifact.study.store import read_cells, read_launches, read_steps
 
 mpl.use("agg")
@@ -128,7 +130,7 @@ def tpot_memory(data: Data) -> Figure:
     left.set_xlabel("TPOT (ms); mark: p50, end of the line: p90")
     left.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper left", ncols=len(workloads), fontsize=8)
-    memory = data.launches.groupby("arm")["graph_bytes"].mean().reindex(arms) / 2**20
+    memory = believed(data.launches).groupby("arm")["graph_bytes"].mean().reindex(arms) / 2**20
     right.barh(place, memory, 0.6, color="#BBBBBB", ec="k")
     for y, value in zip(place, memory, strict=True):
         right.annotate("unknown" if pd.isna(value) else f"{value:.0f}", (0 if pd.isna(value) else value, y), **_BESIDE)
@@ -183,3 +185,50 @@ def draw(name: str, data_root: Path, out: Path) -> list[Path]:
         figure.savefig(path, dpi=160, metadata=metadata)
         written.append(path)
     return written
+
+
+def recommendation(answer: dict[str, Any], out: Path) -> Path:
+    """Draw the answer of ``recommend`` as ``recommend.png`` in ``out`` and return its path.
+
+    Left: the objective by mode, with the interval of its ratio to the recommended mode; right: memory of the graphs.
+    """
+    objective = OBJECTIVES[answer["objective"]]
+    rows = [row for row in answer["ranking"] if row[objective.column] is not None]
+    of_recommended = next(row[objective.column] for row in rows if row["mode"] == answer["recommended"])
+    figure = Figure(figsize=(8.4, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
+    for place, row in enumerate(rows):
+        if row["difference_interval"] is not None:
+            ends = [_moved(of_recommended, each, objective) for each in row["difference_interval"]]
+            left.hlines(place, *ends, color="#777777", linewidth=1)
+        left.plot(row[objective.column], place, **{**arm_style(row["mode"]), "linestyle": ""})
+        left.annotate(f"{row[objective.column]:.3g}", (row[objective.column], place), **_ABOVE)
+        mib = None if row["graph_bytes"] is None else row["graph_bytes"] / 2**20
+        right.barh(place, mib or 0, 0.6, color="#BBBBBB", ec="k")
+        right.annotate("unknown" if mib is None else f"{mib:.0f}", (mib or 0, place), **_BESIDE)
+    marked = [f"> {row['mode']}" if row["mode"] == answer["recommended"] else row["mode"] for row in rows]
+    left.set_yticks(range(len(rows)), marked, fontsize=8)
+    left.set_ylim(len(rows) - 0.4, -0.6)
+    for axes in (left, right):
+        axes.margins(x=0.18)
+    if not objective.higher:
+        left.set_xscale("log")
+        _plain_numbers(left.xaxis)
+    left.set_xlabel(f"{objective.words} ({objective.unit})")
+    left.grid(axis="x", alpha=0.3)
+    right.set_xlabel("memory of captured graphs (MiB)")
+    _caption(figure, f"{answer['source']}; line: interval of the ratio to {answer['recommended']}")
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "recommend.png"
+    figure.savefig(path, dpi=160, metadata={"Software": None})
+    return path
+
+
+_ABOVE: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "fontsize": 7}
+
+
+def _moved(value: float, share: float, objective: Objective) -> float:
+    """Return the value that is better than ``value`` by ``share`` of it, of a share by so much."""
+    if objective.is_share:
+        return value + share
+    return value * (1 + share if objective.higher else 1 - share)

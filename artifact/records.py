@@ -5,11 +5,11 @@ never zero. Times are seconds on the clock of the cell (0 = the cell's start) un
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from artifact.schema import Config, Evidence, Frozen, Mode, Status
 
@@ -128,7 +128,10 @@ def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
 
 
 class LaunchFacts(Frozen):
-    """What an engine knows of its own start. Bytes are raw: a negative one stays and ``memory_valid`` is false."""
+    """What an engine knows of its own start. Bytes are raw: an impossible one stays and ``memory_valid`` is false.
+
+    The rule is metrics.memory.memory_valid.
+    """
 
     resolved_mode: Mode | None = None  # read in the worker after resolution
     realised_mode: str | None = None  # the resolved mode, with :hollow where keys have no graphs behind them
@@ -170,10 +173,14 @@ class LaunchFacts(Frozen):
     graph_launch_us: float | None = None
 
 
+# Rows name files: an id that would lead out of the results folder, or hide there, is none.
+Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_@-][A-Za-z0-9_.@-]{0,199}$")]
+
+
 class LaunchRow(LaunchFacts):
     """One engine start: a row of launches.parquet."""
 
-    launch_id: str
+    launch_id: Id
     study: str
     arm: str
     tile: str
@@ -194,13 +201,13 @@ class LaunchRow(LaunchFacts):
 class CellRow(Frozen):
     """One planned cell, whatever happened: cells.parquet. Latency columns are null unless ``status`` is ok."""
 
-    cell_id: str
+    cell_id: Id
     study: str
     arm: str
     tile: str
     block: str
     replicate: int
-    launch_id: str
+    launch_id: Id
     gpu_uuid: str | None = None
     host_id: str
     kv_policy: str
@@ -217,6 +224,7 @@ class CellRow(Frozen):
     status: Status
     reason: str | None = None
     n_requests: int | None = None  # measured requests that finished as planned
+    n_tpot: int | None = None  # those of them with more than one output token: the values of TPOT's percentiles
     n_failed: int | None = None
     seconds: float | None = None
     offered_rate: float | None = None  # requests per second

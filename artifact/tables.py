@@ -10,7 +10,20 @@ Answer = dict[str, Any]
 
 
 # Names and numbers, which no one can read in pieces; texts wrap.
-_WHOLE = ("arm", "workload", "load", "n", "TPOT p50 ms", "TTFT p50 ms", "TPOT p50", "TTFT p50", "p99", "block")
+_WHOLE = (
+    "arm",
+    "workload",
+    "load",
+    "n",
+    "TPOT p50 ms",
+    "TTFT p50 ms",
+    "TPOT p50",
+    "TTFT p50",
+    "p99",
+    "block",
+    "claim",
+    "verdict",
+)
 
 
 def _table(*columns: str, title: str | None = None) -> Table:
@@ -148,3 +161,13 @@ def _pair(row: Answer, name: str) -> str:
     if ours is None or measured is None:
         return f"{_text(ours)} | {_text(measured)}"
     return f"{ours:6.2f} | {measured:6.2f} ({_change(row, name)})"
+
+
+def claims(answer: Answer, console: Console) -> None:
+    """Show a line per claim; one whose verdict is not the expected one is marked."""
+    table = _table("verdict", "claim", "statement", "found")
+    for claim in answer["claims"]:
+        mark = "" if claim["verdict"] == claim["expected"] else f" (expected {claim['expected']})"
+        found = claim["reason"] or f"{_text(claim['left'])} {claim['is'].replace('_', ' ')} {_text(claim['right'])}"
+        table.add_row(claim["verdict"] + mark, claim["id"], escape(claim["statement"]), escape(found))
+    console.print(table)

@@ -1,9 +1,11 @@
 """results/STUDY in, paper_figures/data/STUDY out: the measured rows as the repository ships them, and where from.
 
-    python paper_figures/ship.py RESULTS_FOLDER [--correct COLUMN WHERE VALUE WHY]
+    python paper_figures/ship.py RESULTS_FOLDER [--commit SHA] [--correct COLUMN WHERE VALUE WHY]
 
-Rows are copied as they are but for two things: times become 32-bit floats (2 us at half a minute), and a correction
-named on the command line is made and written down in provenance.json. Simulated rows are refused.
+Rows join those that the study ships already: a row is never overwritten, and one id with two contents is refused.
+They are copied as they are but for two things: times of requests and steps become 32-bit floats (2 us at half a
+minute), and a correction named on the command line is made and written down in provenance.json. Simulated rows are
+refused.
 """
 
 import argparse
@@ -19,12 +21,31 @@ import pyarrow.parquet as pq
 from artifact.study.store import read_cells, read_launches
 
 DATA = Path(__file__).resolve().parent / "data"
+_KEYS = {"cells": "cell_id", "launches": "launch_id", "requests": "cell_id", "steps": "cell_id"}
 
 
-def compact(source: Path, target: Path, *, narrow: bool) -> None:
-    """Write ``source`` again, small; ``narrow`` turns doubles into 32-bit floats."""
-    table = pq.read_table(source)
-    doubles = [field.name for field in table.schema if pa.types.is_float64(field.type)]
+def joined(name: str, old: Path, new: pa.Table) -> pa.Table:
+    """Return the shipped rows of ``name`` with those of ``new`` behind them that are not there yet."""
+    if not old.exists():
+        return new
+    shipped, key = pq.read_table(old), _KEYS[name]
+    known = set(shipped[key].to_pylist())
+    if name in ("cells", "launches"):
+        by_id = {row[key]: row for row in shipped.to_pylist()}
+        clash = [
+            row[key] for row in new.to_pylist() if row[key] in by_id and row["host_id"] != by_id[row[key]]["host_id"]
+        ]
+        if clash:
+            sys.exit(
+                f"{old}: ships {clash[0]} already, measured on another machine; give the block a number of its own"
+            )
+    fresh = new.filter(pa.array([value not in known for value in new[key].to_pylist()], pa.bool_()))
+    return pa.concat_tables([shipped, fresh.cast(shipped.schema)], promote_options="permissive")
+
+
+def write(table: pa.Table, target: Path, *, narrow: bool) -> None:
+    """Write ``table`` small; ``narrow`` turns doubles into 32-bit floats."""
+    doubles = [field.name for field in table.schema if pa.types.is_floating(field.type)]
     if narrow:
         fields = [field.with_type(pa.float32()) if field.name in doubles else field for field in table.schema]
         table = table.cast(pa.schema(fields))
@@ -38,6 +59,15 @@ def compact(source: Path, target: Path, *, narrow: bool) -> None:
     )
 
 
+def corrected(launches: pa.Table, column: str, where: str, value: str) -> tuple[pa.Table, list[str], int]:
+    """Return ``launches`` with ``value`` in ``column`` of the rows that ``where`` selects; what was there; how many."""
+    frame = launches.to_pandas()
+    rows = frame.query(where).index
+    was = sorted(frame.loc[rows, column].unique())
+    frame.loc[rows, column] = value
+    return pa.Table.from_pandas(frame, schema=launches.schema, preserve_index=False), was, len(rows)
+
+
 def describe(cells: pd.DataFrame, launches: pd.DataFrame, commit: str | None) -> dict[str, Any]:
     """Return where the rows come from: the values that all launches agree on, lists of those that differ."""
     notes = [json.loads(text) for text in launches["provenance"]]
@@ -48,7 +78,7 @@ def describe(cells: pd.DataFrame, launches: pd.DataFrame, commit: str | None) ->
         "launches": len(launches),
         "first_start": started[0],
         "last_start": started[-1],
-        "commit": commit or sorted({str(note["git"]["commit"]) for note in notes}),
+        "commits": [commit] if commit else sorted({str(note["git"]["commit"]) for note in notes}),
         "gpu": sorted({f"{note['gpu']['name']} {note['gpu']['uuid']}" for note in notes}),
         "driver": sorted({str(note["gpu"]["driver"]) for note in notes}),
         "host": sorted({f"{note['cpu']}, {note['cores']} cores, kernel {note['kernel']}" for note in notes}),
@@ -68,22 +98,20 @@ def main() -> None:
         sys.exit(f"{options.results}: holds simulated rows; only measured ones are shipped")
     target = DATA / str(cells["study"].iloc[0])
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("cells", "launches", "requests", "steps"):
-        compact(options.results / f"{name}.parquet", target / f"{name}.parquet", narrow=name in ("requests", "steps"))
+    provenance = target / "provenance.json"
+    notes: list[dict[str, Any]] = json.loads(provenance.read_text()) if provenance.exists() else []
     note = describe(cells, launches, options.commit)
-    for column, where, value, why in options.correct:
-        table = pq.read_table(target / "launches.parquet")
-        frame = table.to_pandas()
-        rows = frame.query(where).index
-        was = sorted(frame.loc[rows, column].unique())
-        frame.loc[rows, column] = value
-        pq.write_table(pa.Table.from_pandas(frame, schema=table.schema), target / "launches.parquet")
-        compact(target / "launches.parquet", target / "launches.parquet", narrow=False)
-        note.setdefault("corrections", []).append(
-            {"column": column, "where": where, "was": was, "is": value, "rows": len(rows), "why": why}
-        )
-    (target / "provenance.json").write_text(json.dumps(note, indent=1) + "\n")
-    print(*sorted(f"{file.stat().st_size:>9,}  {file}" for file in target.iterdir()), sep="\n")
+    for name in _KEYS:
+        table = pq.read_table(options.results / f"{name}.parquet")
+        for column, where, value, why in options.correct if name == "launches" else ():
+            table, was, rows = corrected(table, column, where, value)
+            note.setdefault("corrections", []).append(
+                {"column": column, "where": where, "was": was, "is": value, "rows": rows, "why": why}
+            )
+        shipped = target / f"{name}.parquet"
+        write(joined(name, shipped, table), shipped, narrow=name in ("requests", "steps"))
+    provenance.write_text(json.dumps([*notes, note] if note not in notes else notes, indent=1) + "\n")
+    print(*sorted(f"{file.stat().st_size:>9,}  {file.name}" for file in target.iterdir()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 from artifact.config import load
 from artifact.records import Cell, Launch, LaunchFacts, Schedule
 from artifact.schema import Evidence, Mode
-from artifact.simulator.cost import Calibration, LoopCost, Source, StepTable, TableName
+from artifact.simulator.cost import Calibration, HostPace, LoopCost, Source, StepTable, TableName
 
 GIB = 1 << 30
 
@@ -22,11 +22,13 @@ def synthetic_calibration(
         name: StepTable(
             knots_tokens=(1, 8192),
             base_ms=(2.01, 83.92),
+            gpu_per_request_ms=0.0,
             context_ms_per_token=0.0,
             square_ms_per_token2=0.0,
             launch_fixed_ms=fixed,
             launch_per_request_ms=0.0,
-            launch_per_prefill_ms=0.0,
+            launch_prefill_ms=0.0,
+            slow_pace=1.0,
             noise_sigma=noise_sigma,
             gpu_source="synthetic",
             max_requests=1024,
@@ -50,6 +52,8 @@ def synthetic_calibration(
         eager_launch_us=None,
         graph_launch_us=None,
         frontend_ms=frontend_ms,
+        frontend_per_request_ms=0.0,
+        host_pace=HostPace(slowness=(0.0,), dwell_s=1.0),
         loop=LoopCost(loop_fixed_ms=0.0, loop_per_request_ms=0.0, tail_fixed_ms=0.0, tail_per_request_ms=0.0),
         tables=tables,
         launches={Mode.FULL_AND_PIECEWISE: facts},

@@ -36,6 +36,7 @@ def test_the_answer_is_json_with_the_documented_keys():
         "hollow",
         "reason",
         "capture_sizes",
+        "coverage",
         "graphs",
         "captures",
         "fallthrough",

@@ -1,14 +1,15 @@
 """One version of everything everywhere, hashed lists, and a wheel that holds what it needs."""
 
+import importlib.util
+import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import pytest
 
@@ -41,10 +42,17 @@ def test_one_version_of_vllm_and_torch() -> None:
     assert f"ARG VLLM_VERSION={vllm}\n" in DOCKERFILE
     assert f"ARG TORCH_VERSION={torch}\n" in DOCKERFILE
     assert re.search(rf"^ARG BASE=vllm/vllm-openai:v{re.escape(vllm)}@sha256:[0-9a-f]{{64}}$", DOCKERFILE, re.M)
-    assert f'base.name="vllm/vllm-openai:v{vllm}"' in DOCKERFILE
+    assert re.search(r"^ARG BASE\n.*base\.name=\"\$\{BASE\}\"", DOCKERFILE, re.M | re.S)
     evaluation = (ROOT / "ARTIFACT.md").read_text(encoding="utf-8")
     assert f"vLLM {vllm}" in evaluation
     assert f"torch {torch}" in evaluation
+    assert f"`vllm/vllm-openai:v{vllm}`" in evaluation
+    shipped = list((ROOT / "paper_figures" / "data").glob("*/provenance.json"))
+    assert shipped
+    for file in shipped:
+        for entry in json.loads(file.read_text(encoding="utf-8")):
+            if entry["evidence"] != ["simulated"]:
+                assert (entry["packages"]["vllm"], entry["packages"]["torch"]) == (vllm, torch), file
 
 
 def test_one_version_of_ours() -> None:
@@ -122,23 +130,51 @@ def test_a_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None
     assert done.stdout.split() == [str(tmp_path / "artifact" / "conf"), "FULL"]
 
 
-def missing(text: str, present: list[str]) -> str:
-    script: dict[str, Any] = runpy.run_path(str(ROOT / "docker" / "missing.py"))
-    return str(script["missing"](text, present))
+@pytest.fixture
+def packages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("packages", ROOT / "docker" / "packages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_the_image_keeps_what_it_has() -> None:
+def test_the_image_keeps_what_it_has(packages: ModuleType) -> None:
     text = (
         "# made by\n"
         'a-b==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\n    # via c\n'
         'numpy==2 ; python_version < "3.13" \\\n    --hash=sha256:3\n'
         "new[x]==4 \\\n    --hash=sha256:4\n"
     )  # fmt: skip
+    missing = packages.missing
     assert missing(text, ["A_B", "NumPy"]) == "new[x]==4 \\\n    --hash=sha256:4\n"
     assert missing(text, ["numpy", "new"]) == "a-b==1 \\\n    --hash=sha256:1 \\\n    --hash=sha256:2\n"
     entry = re.compile(r"^\S+==", re.M)
     assert entry.findall(missing(requirements("base"), [])) == entry.findall(requirements("base"))
     assert missing(requirements("base"), list(pins("base"))) == "\n"
+
+
+def test_what_the_image_has(packages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package from a local wheel has its version; the first on the path counts, the system's own do not."""
+    for place, name, version in [
+        ("local", "vLLM", "0.21.0+cu130"),
+        ("local", "blinker_x", "1.9"),
+        ("later", "blinker-x", "1.8"),
+        ("system", "PyJWT", "2.3"),
+    ]:
+        folder = tmp_path / place / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+        (folder / "direct_url.json").write_text('{"url": "file:///gone.whl", "archive_info": {}}', encoding="utf-8")
+    monkeypatch.setattr(packages, "SYSTEM", tmp_path / "system")
+    present = packages.installed([str(tmp_path / place) for place in ("local", "later", "system")])
+    assert present == {"vllm": "0.21.0+cu130", "blinker-x": "1.9"}
+    assert packages.differing(present, {"vllm": "0.21.0", "torch": ""}) == []
+    assert packages.differing(present, {"vllm": "", "torch": "2.11.0"}) == [
+        "the base image has vllm 0.21.0, wanted: (none)",
+        "the base image has torch (none), wanted: 2.11.0",
+    ]
 
 
 def test_the_image_runs_as_a_real_user_with_its_caches_in_a_volume() -> None:
@@ -147,3 +183,11 @@ def test_the_image_runs_as_a_real_user_with_its_caches_in_a_volume() -> None:
     for name in ("HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "HF_HOME"):
         assert re.search(rf"\b{name}=/cache/", DOCKERFILE), name
     assert DOCKERFILE.index("COPY requirements/base.txt") < DOCKERFILE.index("COPY . ")
+
+
+@pytest.mark.parametrize("name", ["Makefile", "docker/stand_in.sh"])
+def test_every_build_argument_is_one_of_the_dockerfile(name: str) -> None:
+    """Docker only warns of an argument that no ARG takes."""
+    given = set(re.findall(r"--build-arg (\w+)=", (ROOT / name).read_text(encoding="utf-8")))
+    assert given
+    assert given <= set(re.findall(r"^ARG (\w+)", DOCKERFILE, re.M))

@@ -225,3 +225,25 @@ def test_arm_that_realises_another_arms_mode_is_its_duplicate() -> None:
 def test_seeds_depend_on_each_part() -> None:
     assert seed_of(1, "a") != seed_of(1, "b") != seed_of(2, "b")
     assert 0 <= seed_of("x") < 2**32
+
+
+def test_a_part_of_a_study_keeps_its_cells_and_their_seeds() -> None:
+    whole = plan(["study=load_sweep", "study.blocks=1"], Evidence.SIMULATED)
+    part = plan(
+        ["study=load_sweep", "study.blocks=1", "study.only=[qwen3-0.6b-churn]", "study.loads=[0.35,0.6]"],
+        Evidence.SIMULATED,
+    )
+    cells = {cell.cell_id: cell.seed for launch in whole.launches for cell in launch.cells}
+    chosen = {cell.cell_id: cell for launch in part.launches for cell in launch.cells}
+    assert len(chosen) == 5 * 2
+    assert {launch.tile for launch in part.launches} == {"qwen3-0.6b-churn"}
+    assert {cell.load for cell in chosen.values()} == {0.35, 0.6}
+    assert all(cells[name] == cell.seed for name, cell in chosen.items())
+    order = [launch.arm for launch in whole.launches if launch.tile == "qwen3-0.6b-churn"]
+    assert [launch.arm for launch in part.launches] == order
+
+
+@pytest.mark.parametrize("override", ["study.only=[qwen3-0.6b]", "study.loads=[0.5]"])
+def test_a_part_that_does_not_exist_is_refused(override: str) -> None:
+    with pytest.raises(InputError, match="known: "):
+        plan(["study=load_sweep", override], Evidence.SIMULATED)

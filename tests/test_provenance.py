@@ -93,7 +93,9 @@ def test_source_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     # A package installed inside somebody else's repository has no commit of its own.
     assert provenance.source(tmp_path / "inner") == {"commit": None, "dirty": None}
     monkeypatch.setenv("ARTIFACT_COMMIT", "c0ffee")
-    assert provenance.source(tmp_path / "inner") == {"commit": "c0ffee", "dirty": None}
+    assert provenance.source(tmp_path / "inner") == {"commit": "c0ffee", "dirty": False}
+    monkeypatch.setenv("ARTIFACT_COMMIT", "c0ffee-dirty")
+    assert provenance.source(tmp_path / "inner") == {"commit": "c0ffee", "dirty": True}
 
 
 def _doctor(monkeypatch: pytest.MonkeyPatch, gpu: nvml.Gpu, versions: dict[str, str], *overrides: str) -> Any:

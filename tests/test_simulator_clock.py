@@ -21,11 +21,12 @@ def run(
     blocks: int = 1000,
     max_model_len: int = 10_000,
     frontend_ms: float = 0.0,
+    spacing_ms: float = 0.0,
     limit_s: float = 60.0,
     loop_ms: float = 0.0,
     tail_ms: float = 0.0,
 ):
-    def price(batch: Batch) -> Price:
+    def price(now_s: float, batch: Batch) -> Price:
         times = (loop_ms / 1e3, launch_ms / 1e3, gpu_ms / 1e3, tail_ms / 1e3)
         return Price("FULL" if whole else "NONE", batch.num_tokens, *times, whole)
 
@@ -35,6 +36,7 @@ def run(
         price,
         max_model_len=max_model_len,
         frontend_s=frontend_ms / 1e3,
+        spacing_s=spacing_ms / 1e3,
         async_scheduling=overlapped,
         limit_s=limit_s,
     )
@@ -132,3 +134,12 @@ def test_limit_and_deadlock_are_timeouts() -> None:
     assert caught.value.status == "timeout"
     with pytest.raises(CellFailed, match="would wait for ever"):
         run(schedule([(10, 100)]), launch_ms=2, gpu_ms=5, blocks=2)
+
+
+def test_requests_of_a_burst_pass_the_front_end_one_by_one() -> None:
+    requests, steps, _ = run(schedule([(10, 1)] * 3), launch_ms=1, gpu_ms=4, frontend_ms=2, spacing_ms=3)
+    # at the engine at 2, 5 and 8 ms: each is alone in its step, launched at 2, 7 (the engine waits for outputs) and 8
+    assert steps["num_reqs"].tolist() == [1, 1, 1]
+    assert ms(requests["sent_s"]) == [0, 3, 6]
+    assert ms(requests["first_token_s"]) == [7, 12, 16]
+    assert ms(requests["intended_s"]) == [0, 0, 0]

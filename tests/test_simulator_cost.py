@@ -10,7 +10,7 @@ from sim_support import calibration_file, synthetic_calibration
 from artifact.config import load
 from artifact.errors import EnvironmentLacks, InputError
 from artifact.schema import Mode
-from artifact.simulator.cost import Calibration, CostModel, StepTable, load_calibration, table_name
+from artifact.simulator.cost import Calibration, CostModel, HostPace, StepTable, load_calibration, table_name
 from artifact.simulator.scheduler import Batch
 
 
@@ -33,14 +33,15 @@ def with_table(calibration: Calibration, **changes: object) -> Calibration:
 def test_price_is_the_formula() -> None:
     calibration = with_table(
         synthetic_calibration(),
+        gpu_per_request_ms=0.05,
         context_ms_per_token=0.001,
         square_ms_per_token2=0.0001,
         launch_per_request_ms=0.1,
-        launch_per_prefill_ms=2.0,
+        launch_prefill_ms=2.0,
     )
-    price = model(calibration).price(batch(64, 6, prefill=60, context=500), "FULL", 72)
-    assert price.launch_s == pytest.approx((1 + 0.1 * 6 + 2.0 * 2) / 1e3)
-    assert price.gpu_s == pytest.approx((2 + 0.72 + 0.5 + 0.0001 * 60 * 60 / 2) / 1e3)
+    price = model(calibration).price(0.0, batch(64, 6, prefill=60, context=500), "FULL", 72)
+    assert price.launch_s == pytest.approx((1 + 0.1 * 6 + 2.0) / 1e3)
+    assert price.gpu_s == pytest.approx((2 + 0.72 + 0.05 * 6 + 0.5 + 0.0001 * 60 * 60 / 2) / 1e3)
     assert (price.loop_s, price.tail_s) == pytest.approx((0.003, 0.00025))
     assert price.whole_graph
 
@@ -64,9 +65,9 @@ def test_table_of_a_step(mode: Mode, runtime: str, hollow: bool, expected: str) 
 
 def test_full_graphs_stand_in_for_each_other_and_nothing_else_does() -> None:
     calibration = synthetic_calibration(launch_ms={"FULL_DECODE": 1.0, "NONE": 10.0})
-    assert model(calibration).price(batch(4, 4), "FULL", 4).launch_s == pytest.approx(0.001)
+    assert model(calibration).price(0.0, batch(4, 4), "FULL", 4).launch_s == pytest.approx(0.001)
     with pytest.raises(EnvironmentLacks, match=r"holds no PIECEWISE steps \(only FULL_DECODE, NONE\)"):
-        model(calibration, Mode.PIECEWISE).price(batch(4, 4), "PIECEWISE", 4)
+        model(calibration, Mode.PIECEWISE).price(0.0, batch(4, 4), "PIECEWISE", 4)
 
 
 def test_beyond_the_knots_the_last_slope_goes_on_and_is_counted() -> None:
@@ -74,9 +75,9 @@ def test_beyond_the_knots_the_last_slope_goes_on_and_is_counted() -> None:
     assert table.base(np.array([1, 10, 15, 20, 40])).tolist() == pytest.approx([1, 1, 1.5, 2, 4])
     calibration = with_table(synthetic_calibration(), knots_tokens=(10, 20), base_ms=(1.0, 2.0), max_requests=3)
     costs = model(calibration, Mode.NONE)
-    costs.price(batch(40, 2, prefill=39), "NONE", 40)
-    costs.price(batch(4, 4), "NONE", 4)
-    costs.price(batch(3, 3), "NONE", 3)
+    costs.price(0.0, batch(40, 2, prefill=39), "NONE", 40)
+    costs.price(0.0, batch(4, 4), "NONE", 4)
+    costs.price(0.0, batch(3, 3), "NONE", 3)
     assert costs.outside == {
         "more than 20 tokens in a NONE step": 1,
         "more than 3 requests in a NONE step": 1,
@@ -88,7 +89,7 @@ def test_noise_is_lognormal_with_median_one_and_fixed_by_seed_and_launch() -> No
 
     def drawn(**more: object) -> np.ndarray:
         costs = model(calibration, **more)
-        return np.array([costs.price(batch(1, 1), "FULL", 1).launch_s for _ in range(20_000)]) * 1e3
+        return np.array([costs.price(0.0, batch(1, 1), "FULL", 1).launch_s for _ in range(20_000)]) * 1e3
 
     logs = np.log(drawn())
     assert np.median(logs) == pytest.approx(0, abs=0.01)
@@ -96,6 +97,36 @@ def test_noise_is_lognormal_with_median_one_and_fixed_by_seed_and_launch() -> No
     assert (drawn() == drawn()).all()
     assert (drawn() != drawn(seed=2)).all()
     assert (drawn() != drawn(launch_id="b")).all()
+
+
+def test_a_slow_host_slows_host_times_alone_and_each_table_in_its_measure() -> None:
+    calibration = with_table(synthetic_calibration(), slow_pace=1.4)
+    slow_none = calibration.tables["NONE"].model_copy(update={"slow_pace": 2.0})
+    calibration = calibration.model_copy(
+        update={
+            "tables": {**calibration.tables, "NONE": slow_none},
+            "host_pace": HostPace(slowness=(0.5,), dwell_s=1.0),
+        }
+    )
+    graph = model(calibration).price(0.0, batch(4, 4), "FULL", 4)
+    eager = model(calibration).price(0.0, batch(4, 4), "NONE", 4)
+    quiet = model(with_table(synthetic_calibration())).price(0.0, batch(4, 4), "FULL", 4)
+    assert graph.launch_s == pytest.approx(0.001 * 1.2)
+    assert graph.loop_s == pytest.approx(0.002 * 1.2)
+    assert eager.launch_s == pytest.approx(0.010 * 1.5)
+    assert (graph.gpu_s, graph.tail_s) == (quiet.gpu_s, quiet.tail_s)
+
+
+def test_slowness_holds_for_its_dwell_and_takes_its_values_equally_often() -> None:
+    calibration = with_table(synthetic_calibration(), slow_pace=2.0)
+    calibration = calibration.model_copy(update={"host_pace": HostPace(slowness=(0.0, 1.0), dwell_s=2.0)})
+    costs = model(calibration)
+    times = np.arange(0, 4000, 0.1)
+    paces = np.array([costs.price(now, batch(1, 1), "FULL", 1).launch_s for now in times]) * 1e3
+    assert set(paces.round(6)) == {1.0, 2.0}
+    assert paces.mean() == pytest.approx(1.5, abs=0.06)
+    changes = (np.diff(paces) != 0).sum()  # half of the draws repeat the value
+    assert 4000 / changes == pytest.approx(2 * 2.0, rel=0.15)
 
 
 def test_calibration_survives_its_file(tmp_path: Path) -> None:

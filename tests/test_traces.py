@@ -222,7 +222,7 @@ def test_lenient_skips_sorts_and_keeps_account(tmp_path: Path) -> None:
 
 
 def test_too_many_bad_rows_are_another_format(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="more than 100,000 bad rows, the first at line 3"):
+    with pytest.raises(InputError, match="over 100,000 bad rows, more than good ones, the first at line 3"):
         plain(tmp_path, "0,1,1\n" + "x\n" * 100_001, lenient=True)
 
 

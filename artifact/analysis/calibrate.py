@@ -3,7 +3,6 @@
 Nothing is held out here: the errors kept are those on the fitted rows.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -11,9 +10,10 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from artifact.analysis.step_fit import MIN_ROWS, Array, fit_gpu, fit_launch, fit_loop, gpu_rows, launch_design, square
+from artifact.analysis.host_fit import fit_host, loop_design, typical_pace, unprobed_windows
+from artifact.analysis.launch_medians import agreed, median, median_facts, provenance
+from artifact.analysis.step_fit import MIN_ROWS, Array, fit_gpu, fit_tail, gpu_design, gpu_rows, launch_design
 from artifact.errors import InputError
-from artifact.records import LaunchFacts
 from artifact.schema import Evidence, HardwareConfig, Mode
 from artifact.simulator.cost import (
     CALIBRATIONS,
@@ -32,24 +32,25 @@ _COMPOSITION = ("runtime_mode", "num_tokens", "padded_tokens", "num_reqs", "num_
 
 @dataclass(frozen=True, eq=False)
 class _Kind:
-    """Rows of one kind of step and what was fitted on them; ``host_ms`` and ``gpu_ms`` without loop and tail."""
+    """Rows of one kind of step and what was fitted on them; ``host_ms`` and ``gpu_ms`` without loop and tail.
+
+    ``host_ms`` is at the pace that the host had in each row.
+    """
 
     rows: pd.DataFrame
     launch: Array
     knots: Array
     base_ms: Array
-    context_ms: float
-    square_ms: float
+    slopes_ms: Array
     gpu_source: str
 
     def host_ms(self, rows: pd.DataFrame) -> Array:
-        return np.asarray(launch_design(rows) @ self.launch)
+        return np.asarray(launch_design(rows) @ self.launch * rows["pace"].to_numpy(float))
 
     def gpu_ms(self, rows: pd.DataFrame) -> Array:
         tokens = rows["padded_tokens"].to_numpy(float)
         base = np.interp(tokens, self.knots, self.base_ms)
-        context = rows["context_tokens"].to_numpy(float)
-        return np.asarray(base + self.context_ms * context + self.square_ms * square(rows))
+        return np.asarray(base + gpu_design(rows) @ self.slopes_ms)
 
 
 def fit(
@@ -57,7 +58,7 @@ def fit(
 ) -> Calibration:
     """Fit a calibration of ``model`` on ``hardware``.
 
-    ``steps`` has STEP_COLUMNS, cell_id, requested_mode, resolved_mode and realised_mode; ``launches`` and
+    ``steps`` has STEP_COLUMNS, cell_id, launch_id, requested_mode, resolved_mode and realised_mode; ``launches`` and
     ``requests`` have the columns of their Parquet files. All rows are of one model and one backend.
     Raises InputError where no step carries the heavy probe's columns, or too few are alike.
     """
@@ -66,37 +67,59 @@ def fit(
             f"steps.parquet: {', '.join(missing)} null in all of {len(steps)} steps; the times at which outputs "
             "arrive cannot part host from GPU: measure with engine.heavy_probe=true"
         )
+    steps = steps.assign(table=[_table(*modes) for modes in zip(*(steps[name] for name in _MODES), strict=True)])
     rows = steps.dropna(subset=list(_COMPOSITION))
     rows = rows[rows["launch_ms"] > 0]
-    rows = rows.assign(table=[_table(*modes) for modes in zip(*(rows[name] for name in _MODES), strict=True)])
-    kinds = _kinds(rows)
-    loop = _loop(kinds)
-    tables = {name: _step_table(kind, loop) for name, kind in kinds.items()}
+    has_period = rows["wall_ms"] > 0
+    rows = rows[has_period.groupby(rows["table"]).transform("sum") >= MIN_ROWS]
+    if len(rows) == 0:
+        raise InputError(f"steps.parquet: no kind of step has {MIN_ROWS} rows with wall_ms: measure more steps")
+    host = fit_host(rows)
+    rows = rows.assign(pace=host.pace)
+    kinds = _kinds(rows[rows["wall_ms"] > 0], host.launch)
+    loop = _loop(kinds, host.loop)
+    # How the pace wanders is read without the probe where that was measured: probing is work for the host too.
+    unprobed = unprobed_windows(steps[~steps["cell_id"].isin(rows["cell_id"])], host)
+    host_pace, slow = typical_pace(unprobed if len(unprobed) else host.windows)
+    tables = {name: _step_table(kind, loop, slow.get(name, max(slow.values()))) for name, kind in kinds.items()}
     measured = launches[launches["status"] == "ok"]
-    facts = {Mode(str(mode)): _median_facts(group) for mode, group in measured.groupby("requested_mode", observed=True)}
-    return Calibration(
+    facts = {Mode(str(mode)): median_facts(group) for mode, group in measured.groupby("requested_mode", observed=True)}
+    share = provenance(measured, ("gpu_memory_utilization",))
+    fitted = Calibration(
         gpu=hardware.gpu,
-        gpu_name=_agreed(measured["gpu_name"]) or hardware.full_name,
+        gpu_name=agreed(measured["gpu_name"]) or hardware.full_name,
         model=model,
-        backend=str(_agreed(measured["backend"])),
-        vllm_version=_provenance(measured, ("vllm",)),
-        evidence=Evidence(str(_agreed(measured["evidence"]))),
+        backend=str(agreed(measured["backend"])),
+        vllm_version=provenance(measured, ("vllm",)),
+        evidence=Evidence(str(agreed(measured["evidence"]))),
         source=Source(
-            study=str(_agreed(measured["study"])),
+            study=str(agreed(measured["study"])),
             launches=tuple(sorted(measured["launch_id"].astype(str))),
             hosts=tuple(sorted(measured["host_id"].astype(str).unique())),
-            driver=_provenance(measured, ("driver",)),
-            cpu=_provenance(measured, ("cpu",)),
-            date=_provenance(measured, ("started",)),
+            driver=provenance(measured, ("driver",)),
+            cpu=provenance(measured, ("cpu",)),
+            date=provenance(measured, ("started",)),
         ),
-        gpu_memory_utilization=_number(_provenance(measured, ("gpu_memory_utilization",))),
-        eager_launch_us=_median(measured["eager_launch_us"]),
-        graph_launch_us=_median(measured["graph_launch_us"]),
+        gpu_memory_utilization=None if share is None else float(share),
+        eager_launch_us=median(measured["eager_launch_us"]),
+        graph_launch_us=median(measured["graph_launch_us"]),
         frontend_ms=_frontend_ms(rows, requests, kinds, loop),
+        frontend_per_request_ms=_spacing_ms(requests),
+        host_pace=host_pace,
         loop=loop,
         tables=tables,
         launches=facts,
     )
+    return Calibration.model_validate(_rounded(fitted.model_dump()))
+
+
+def _rounded(value: Any) -> Any:
+    """Return floats of a dump with 5 significant digits: further ones are the machine's, not the measurement's."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if abs(value) > 1e-9 else 0.0
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return tuple(_rounded(each) for each in value) if isinstance(value, tuple) else value
 
 
 _MODES = ("requested_mode", "resolved_mode", "realised_mode", "runtime_mode")
@@ -107,46 +130,40 @@ def _table(requested: Any, resolved: Any, realised: Any, runtime: Any) -> TableN
     return table_name(mode, str(runtime), hollow=str(realised).endswith(":hollow"))
 
 
-def _kinds(rows: pd.DataFrame) -> dict[TableName, _Kind]:
-    periods = rows[rows["wall_ms"] > 0]
-    groups = {name: periods[periods["table"] == name] for name in get_args(TableName)}
-    groups = {name: group for name, group in groups.items() if len(group) >= MIN_ROWS}
-    if not groups:
-        raise InputError(f"steps.parquet: no kind of step has {MIN_ROWS} rows with wall_ms: measure more steps")
+def _kinds(periods: pd.DataFrame, costs: dict[TableName, Array]) -> dict[TableName, _Kind]:
+    groups = {name: periods[periods["table"] == name] for name in get_args(TableName) if name in costs}
     whole = next((groups[name] for name in ("FULL", "FULL_DECODE") if name in groups), None)
-    full = None if whole is None else whole.assign(span_ms=whole["gpu_ms"]).dropna(subset=["span_ms"])
+    full = None if whole is None or whole["gpu_ms"].isna().all() else whole.assign(span_ms=whole["gpu_ms"])
+    full = None if full is None else full.dropna(subset=["span_ms"])
     kinds = {}
     for name, group in groups.items():
-        launch = fit_launch(group)
-        used, source = gpu_rows(name, group, launch, full)
-        kinds[name] = _Kind(group, launch, *fit_gpu(used), source)
+        used, source = gpu_rows(name, group, full)
+        kinds[name] = _Kind(group, costs[name], *fit_gpu(used), source)
     return kinds
 
 
-def _loop(kinds: dict[TableName, _Kind]) -> LoopCost:
-    """Fit what all kinds share on the medians of steps alike (kind, tokens, with or without prefill)."""
+def _loop(kinds: dict[TableName, _Kind], loop_ms: Array) -> LoopCost:
+    """Fit the tail, which all kinds share, with the loop as given."""
     columns: list[Array] = []
     for kind in kinds.values():
         rows = kind.rows
-        frame = pd.DataFrame(
-            {
-                "host": kind.host_ms(rows),
-                "gpu": kind.gpu_ms(rows),
-                "requests": rows["num_reqs"].to_numpy(float),
-                "wall": rows["wall_ms"].to_numpy(float),
-                "bin": np.round(np.log2(rows["padded_tokens"].to_numpy(float)) * 2),
-                "prefill": rows["prefill_tokens"].to_numpy(float) > 0,
-            }
-        )
-        columns.append(frame.groupby(["bin", "prefill"]).median().to_numpy(float))
-    host, gpu, requests, wall = np.concatenate(columns).T
-    return fit_loop(host, gpu, requests, wall)
+        requests, wall = rows["num_reqs"].to_numpy(float), rows["wall_ms"].to_numpy(float)
+        host = kind.host_ms(rows) + loop_design(requests) @ loop_ms * rows["pace"].to_numpy(float)
+        columns.append(np.array([host, kind.gpu_ms(rows), requests, wall]))
+    tail = fit_tail(*np.concatenate(columns, axis=1))
+    return LoopCost(
+        loop_fixed_ms=float(loop_ms[0]),
+        loop_per_request_ms=float(loop_ms[1]),
+        tail_fixed_ms=round(float(tail[0]), 4),  # a search's last digits are the machine's
+        tail_per_request_ms=round(float(tail[1]), 4),
+    )
 
 
-def _step_table(kind: _Kind, loop: LoopCost) -> StepTable:
+def _step_table(kind: _Kind, loop: LoopCost, slow_pace: float) -> StepTable:
     rows = kind.rows
     requests = rows["num_reqs"].to_numpy(float)
-    host = kind.host_ms(rows) + loop.loop_fixed_ms + loop.loop_per_request_ms * requests
+    loop_ms = loop.loop_fixed_ms + loop.loop_per_request_ms * requests
+    host = kind.host_ms(rows) + loop_ms * rows["pace"].to_numpy(float)
     gpu = kind.gpu_ms(rows) + loop.tail_fixed_ms + loop.tail_per_request_ms * requests
     wall = rows["wall_ms"].to_numpy(float)
     predicted = np.maximum(host, gpu)
@@ -155,11 +172,13 @@ def _step_table(kind: _Kind, loop: LoopCost) -> StepTable:
     return StepTable(
         knots_tokens=tuple(int(knot) for knot in kind.knots),
         base_ms=tuple(float(value) for value in kind.base_ms),
-        context_ms_per_token=kind.context_ms,
-        square_ms_per_token2=kind.square_ms,
+        gpu_per_request_ms=float(kind.slopes_ms[0]),
+        context_ms_per_token=float(kind.slopes_ms[1]),
+        square_ms_per_token2=float(kind.slopes_ms[2]),
         launch_fixed_ms=float(kind.launch[0]),
         launch_per_request_ms=float(kind.launch[1]),
-        launch_per_prefill_ms=float(kind.launch[2]),
+        launch_prefill_ms=float(kind.launch[2]),
+        slow_pace=slow_pace,
         noise_sigma=float(high - low) / (2 * 1.645),  # between the 5th and the 95th percentile of a normal
         gpu_source=kind.gpu_source,
         max_requests=int(requests.max()),
@@ -186,61 +205,24 @@ def _frontend_ms(rows: pd.DataFrame, requests: pd.DataFrame, kinds: dict[TableNa
             step = steps.iloc[[position]]
             kind = kinds.get(step["table"].iloc[0])
             end_s = float(step["t_s"].iloc[0])
-            own = sent[(sent["sent_s"] > before_s.iloc[position]) & (sent["sent_s"] < end_s)]
+            # Not before the last outputs: a closed group sends at that very moment.
+            own = sent[(sent["sent_s"] > before_s.iloc[position] - 1e-6) & (sent["sent_s"] < end_s)]
             if kind is None or len(own) != 1:
                 continue
             host, gpu = float(kind.host_ms(step)[0]), float(kind.gpu_ms(step)[0])
             busy = host + gpu if step["runtime_mode"].iloc[0] == "FULL" else max(host, gpu)
             busy = max(busy + loop.tail_fixed_ms + loop.tail_per_request_ms, issued_ms.iloc[position])
             ttft_ms = (float(own["first_token_s"].iloc[0]) - float(own["sent_s"].iloc[0])) * 1e3
-            lateness.append(ttft_ms - busy - loop.loop_fixed_ms - loop.loop_per_request_ms)
+            loop_ms = (loop.loop_fixed_ms + loop.loop_per_request_ms) * float(step["pace"].iloc[0])
+            lateness.append(ttft_ms - busy - loop_ms)
     return max(float(np.median(lateness)), 0.0) if len(lateness) >= 3 else 0.0
 
 
-def _median(column: "pd.Series[Any]") -> float | None:
-    value = float(pd.to_numeric(column, errors="coerce").median()) if column.notna().any() else np.nan
-    return None if np.isnan(value) else value
-
-
-def _agreed(column: "pd.Series[Any]") -> Any:
-    """Return the commonest value of a column, None where all are null."""
-    counts = column.dropna().mode()
-    return None if counts.empty else counts.iloc[0]
-
-
-def _median_facts(launches: pd.DataFrame) -> LaunchFacts:
-    """Return medians of the numbers and the commonest of the rest, of launches with the commonest cache state."""
-    state = _agreed(launches["compile_cache"])
-    alike = launches if state is None else launches[launches["compile_cache"] == state]
-    values: dict[str, Any] = {}
-    for name, field in LaunchFacts.model_fields.items():
-        if name not in alike or alike[name].isna().all() or name in ("gpu_uuid", "gpu_name"):
-            continue
-        if field.annotation in (float | None, int | None):
-            median = _median(alike[name])
-            values[name] = round(median) if median is not None and field.annotation == int | None else median
-        else:
-            values[name] = _agreed(alike[name])
-    return LaunchFacts.model_validate(values)
-
-
-def _provenance(launches: pd.DataFrame, names: tuple[str, ...]) -> str | None:
-    """Return the first value under one of ``names`` anywhere in the launches' provenance."""
-
-    def found(node: Any) -> Any:
-        if isinstance(node, dict):
-            for name in names:
-                if isinstance(node.get(name), str | int | float):
-                    return node[name]
-            return next((value for value in map(found, node.values()) if value is not None), None)
-        return None
-
-    values = (found(json.loads(text)) for text in launches["provenance"].dropna())
-    return next((str(value) for value in values if value is not None), None)
-
-
-def _number(text: str | None) -> float | None:
-    return None if text is None else float(text)
+def _spacing_ms(requests: pd.DataFrame) -> float:
+    """Return the median time between requests sent, over bursts (one intended moment) of at least 8; 0 without any."""
+    bursts = requests.dropna(subset=["sent_s"]).groupby(["cell_id", "intended_s"])["sent_s"].agg(["min", "max", "size"])
+    bursts = bursts[bursts["size"] >= 8]
+    return float(((bursts["max"] - bursts["min"]) / (bursts["size"] - 1)).median() * 1e3) if len(bursts) else 0.0
 
 
 def fit_folder(folder: Path, model: str, hardware: HardwareConfig, backend: str = "FLASH_ATTN") -> Calibration:
@@ -262,7 +244,7 @@ def fit_folder(folder: Path, model: str, hardware: HardwareConfig, backend: str 
         raise InputError(f"{folder}/cells.parquet: no ok cell of model {model} with backend {backend}")
     if other := sorted(set(names) - {hardware.full_name}):
         raise InputError(f"{folder}/launches.parquet: measured on {', '.join(other)}, not on {hardware.full_name}")
-    modes = cells[["cell_id", "requested_mode", "resolved_mode", "realised_mode"]]
+    modes = cells[["cell_id", "launch_id", "requested_mode", "resolved_mode", "realised_mode"]]
     steps = frames["steps"].merge(modes, on="cell_id")
     requests = frames["requests"][frames["requests"]["cell_id"].isin(cells["cell_id"])]
     return fit(steps, launches, requests, hardware, model)

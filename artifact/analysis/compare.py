@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from artifact.metrics.memory import believed
+
 # Of cells.parquet and launches.parquet: what a reader of the smoke study looks at.
 METRICS = ("tpot_p50_ms", "tpot_p99_ms", "ttft_p50_ms", "ttft_p99_ms")
 _SAME = ["arm", "model", "workload", "requested_mode", "backend"]
@@ -9,7 +11,7 @@ _SAME = ["arm", "model", "workload", "requested_mode", "backend"]
 
 def overview(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell, by arm and workload, with its launch's graph memory (MiB) and capture time (s)."""
-    of_launch = launches[["launch_id", "graph_bytes", "capture_s"]]
+    of_launch = believed(launches)[["launch_id", "graph_bytes", "capture_s"]]
     joined = cells.merge(of_launch, on="launch_id", how="left", suffixes=("", "_launch"))
     joined["graph_mib"] = joined["graph_bytes"].astype("float64") / 2**20
     columns = ["block", "arm", "workload", "load", "realised_mode", "status", "n_requests", *METRICS]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares, nnls
 
-from artifact.simulator.cost import LoopCost, TableName
+from artifact.simulator.cost import TableName
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -18,8 +18,9 @@ _GRID = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 3
                   4096, 6144, 8192, 12288, 16384])  # fmt: skip
 MIN_ROWS = 8  # of a table
 _MIN_PER_KNOT = 3
-_GPU_BOUND = 1.2  # a span this much longer than its launch is GPU time, not the host's gaps
-_COMPILED: tuple[TableName, ...] = ("NONE", "PIECEWISE")  # same kernels as in the full graphs, launched one by one
+_OUTLASTS = 1.05  # a span this much longer than its launch is GPU time, not the host's gaps
+_BOUND_SHARE = 0.25  # of the steps of like size that must outlast their launch for the size to be called GPU-bound
+_QUIETEST = 0.25  # share of the rows of like size
 
 
 def robust_nnls(design: Array, target: Array) -> Array:
@@ -71,81 +72,74 @@ def _hats(knots: Array, tokens: Array) -> Array:
     return np.column_stack(columns)
 
 
-def square(rows: pd.DataFrame) -> Array:
-    """Return prefill tokens squared over the requests in prefill, shape (n,): attention's share, equal chunks taken."""
-    prefills = (rows["num_reqs"] - rows["num_decode"]).to_numpy(float)
-    return np.asarray(rows["prefill_tokens"].to_numpy(float) ** 2 / np.maximum(prefills, 1))
+def gpu_design(rows: pd.DataFrame) -> Array:
+    """Return the columns (n, 3) of the GPU time beside its base: requests, context tokens, squared prefill tokens.
+
+    The last is the prefill tokens' square over the requests in prefill: attention's share, equal chunks taken.
+    """
+    requests, prefill = rows["num_reqs"].to_numpy(float), rows["prefill_tokens"].to_numpy(float)
+    prefills = requests - rows["num_decode"].to_numpy(float)
+    return np.column_stack([requests, rows["context_tokens"].to_numpy(float), prefill**2 / np.maximum(prefills, 1)])
 
 
 def launch_design(rows: pd.DataFrame) -> Array:
-    """Return the columns (n, 3) of the launch: one, requests, requests in prefill."""
-    requests = rows["num_reqs"].to_numpy(float)
-    return np.column_stack([np.ones(len(rows)), requests, requests - rows["num_decode"].to_numpy(float)])
+    """Return the columns (n, 3) of the launch: one, requests, whether any is in prefill.
 
-
-def fit_launch(rows: pd.DataFrame) -> Array:
-    """Return (fixed, per request, per prefill) of the launch in ms.
-
-    Large steps are left out where others exist: there the launch waits for room in the GPU's queue.
+    How many are in prefill shows no cost of its own once the host's pace is taken out.
     """
-    small = rows[rows["num_tokens"] <= 512]
-    used = small if len(small) >= MIN_ROWS else rows
-    return robust_nnls(launch_design(used), used["launch_ms"].to_numpy(float))
+    requests = rows["num_reqs"].to_numpy(float)
+    return np.column_stack([np.ones(len(rows)), requests, requests > rows["num_decode"].to_numpy(float)])
 
 
-def gpu_rows(name: TableName, rows: pd.DataFrame, launch: Array, full: pd.DataFrame | None) -> tuple[pd.DataFrame, str]:
+def gpu_rows(name: TableName, rows: pd.DataFrame, full: pd.DataFrame | None) -> tuple[pd.DataFrame, str]:
     """Return the rows whose column ``span_ms`` is GPU time, and where it was read.
 
-    An event span is GPU time where a whole graph replays. Elsewhere it holds the host's gaps, unless it is clearly
-    longer than the launch; for batches where it is not, the same kernels' time in a full graph stands in.
+    An event span is GPU time where a whole graph replays. Elsewhere it holds the host's gaps, unless it outlasts the
+    launch; for sizes where it does not, the time of a full graph stands in: the same kernels as in NONE and PIECEWISE,
+    fused ones in EAGER. Without full graphs it is the span where the host was quietest.
     """
     read = "gpu_ms" if rows["gpu_ms"].notna().mean() > 0.5 else "wall_ms"
     rows = rows.assign(span_ms=rows[read]).dropna(subset=["span_ms"])
     rows = rows[rows["span_ms"] > 0]
     if read == "gpu_ms" and name in ("FULL", "FULL_DECODE"):
         return rows, "gpu_ms of whole graphs"
-    tokens = rows["padded_tokens"].to_numpy(float)
     grid = _GRID.astype(float)
-    bins = pd.Series(_nearest(grid, tokens), index=rows.index)
-    ratio = rows["span_ms"] / (launch_design(rows) @ launch)
-    bound = ratio.groupby(bins).transform("median") > _GPU_BOUND
-    trusted = rows[bound]
-    if name in _COMPILED and full is not None:
-        first = trusted["padded_tokens"].min() if len(trusted) else np.inf
-        borrowed = full[full["padded_tokens"] < first]
-        if len(borrowed):
-            return pd.concat([trusted, borrowed]), f"{read} of GPU-bound steps, full graphs below them"
-    if len(trusted) >= MIN_ROWS and bound.all():
+    size = pd.Series(_nearest(grid, rows["padded_tokens"].to_numpy(float)), index=rows.index)
+    bound = rows["span_ms"] > (_OUTLASTS if read == "gpu_ms" else 1.2) * rows["launch_ms"]
+    of_size = bound.groupby(size)
+    shown = (of_size.transform("mean") >= _BOUND_SHARE) & (of_size.transform("sum") >= _MIN_PER_KNOT)
+    trusted = rows[bound & shown]
+    if shown.all():
         return trusted, f"{read} of GPU-bound steps"
-    return rows, f"{read}, an upper bound: it holds launch gaps"
+    if full is not None:
+        first = trusted["padded_tokens"].min() if len(trusted) else np.inf
+        bound_by = " (a lower bound: their kernels are compiled)" if name == "EAGER" else ""
+        source = f"{read} of GPU-bound steps, full graphs below them" if len(trusted) else "gpu_ms of full graphs"
+        return pd.concat([trusted, full[full["padded_tokens"] < first]]), source + bound_by
+    quiet = rows["pace"] <= rows["pace"].groupby(size).transform(lambda pace: pace.quantile(_QUIETEST))
+    return pd.concat([trusted, rows[quiet & ~shown]]), f"{read} of GPU-bound steps, an upper bound below them"
 
 
-def fit_gpu(rows: pd.DataFrame) -> tuple[Array, Array, float, float]:
-    """Return knots, base at the knots (ms), ms per context token, ms per squared prefill token."""
+def fit_gpu(rows: pd.DataFrame) -> tuple[Array, Array, Array]:
+    """Return knots, base at the knots (ms), and ms per request, context token and squared prefill token."""
     tokens = rows["padded_tokens"].to_numpy(float)
     knots = _knots(tokens)
-    design = np.column_stack([_hats(knots, tokens), rows["context_tokens"].to_numpy(float), square(rows)])
+    design = np.column_stack([_hats(knots, tokens), gpu_design(rows)])
     fitted = robust_nnls(design, rows["span_ms"].to_numpy(float))
-    return knots, np.cumsum(fitted[: len(knots)]), float(fitted[-2]), float(fitted[-1])
+    return knots, np.cumsum(fitted[: len(knots)]), fitted[len(knots) :]
 
 
-def fit_loop(host: Array, gpu: Array, requests: Array, wall: Array) -> LoopCost:
-    """Fit the period max(launch + loop, gpu + tail) to ``wall``; all shape (n,), in ms.
+def fit_tail(host: Array, gpu: Array, requests: Array, wall: Array) -> Array:
+    """Return (fixed, per request) in ms that make max(host, gpu + tail) the period ``wall``; all shape (n,), in ms.
 
-    Host-bound rows decide the loop, GPU-bound ones the tail; what no row shows stays near the start of the search.
+    GPU-bound rows decide; where there are none it stays near the start of the search.
     """
 
     def residual(x: Array) -> Array:
-        period = np.maximum(host + x[0] + x[1] * requests, gpu + x[2] + x[3] * requests)
-        return np.asarray(np.log(period / wall))
+        return np.asarray(np.log(np.maximum(host, gpu + x[0] + x[1] * requests) / wall))
 
     scale = float(np.median(wall))
-    starts = [[0.1 * scale, 1e-3, share * scale, 1e-3] for share in (0.02, 0.1, 0.3)]
+    starts = [[share * scale, 1e-3] for share in (0.02, 0.1, 0.3)]
     fits = [least_squares(residual, start, bounds=(0, np.inf), loss="soft_l1", f_scale=0.05) for start in starts]
-    best = min(fits, key=lambda each: float(each.cost)).x
-    return LoopCost(
-        loop_fixed_ms=float(best[0]),
-        loop_per_request_ms=float(best[1]),
-        tail_fixed_ms=float(best[2]),
-        tail_per_request_ms=float(best[3]),
-    )
+    best: Array = min(fits, key=lambda each: float(each.cost)).x
+    return best

@@ -53,7 +53,7 @@ class SimEngine:
         """
         config = launch.config
         _check(config)
-        _show_fault(launch, "start")
+        _show_fault(launch, "load")
         self._resolution = resolve_config(config)
         self._dispatcher = dispatcher(config.server, self._resolution.resolved)
         self._calibration = load_calibration(config.engine.calibration, config.hardware, config.model.name)
@@ -62,6 +62,7 @@ class SimEngine:
             self.warnings.append(
                 f"backend {config.backend.name} is priced as {self._calibration.backend}, which was calibrated"
             )
+        _show_fault(launch, "capture")
         facts = _facts(config, self._calibration, self._resolution, self._dispatcher, self.warnings)
         self._blocks = _kv_blocks(config, facts, self._calibration)
         return facts.model_copy(update={"kv_tokens": self._blocks * config.server.block_size})
@@ -70,7 +71,6 @@ class SimEngine:
         """See ``Engine.measure``. Equal schedules on equal launches give equal records."""
         if self._launch is None or self._calibration is None or self._resolution is None or self._dispatcher is None:
             raise RuntimeError("the engine has not been started")
-        _show_fault(self._launch, "measure")
         config, server = self._launch.config, self._launch.config.server
         dispatch = self._dispatcher.dispatch
         model = CostModel(
@@ -82,8 +82,8 @@ class SimEngine:
             launch_id=self._launch.launch_id,
         )
 
-        def price(batch: Batch) -> Price:
-            return model.price(batch, *dispatch(batch.num_tokens, batch.uniform))
+        def price(now_s: float, batch: Batch) -> Price:
+            return model.price(now_s, batch, *dispatch(batch.num_tokens, batch.uniform))
 
         requests, steps, seconds = serve(
             schedule,
@@ -92,9 +92,11 @@ class SimEngine:
             price,
             max_model_len=server.max_model_len,
             frontend_s=self._calibration.frontend_ms / 1e3,
+            spacing_s=self._calibration.frontend_per_request_ms / 1e3,
             async_scheduling=server.async_scheduling,
             limit_s=limit_s,
         )
+        _show_fault(self._launch, "measure")
         for what, count in model.outside.items():
             self.warnings.append(f"{count} of {len(steps)} steps lie beyond the calibration: {what}")
         if not heavy_probe:
@@ -120,6 +122,7 @@ def _check(config: Config) -> None:
 
 
 def _show_fault(launch: Launch, where: str) -> None:
+    """Fail as vLLM does where engine.fault says so: the worker's error goes to the log, the caller gets another."""
     fault = launch.config.engine.fault
     if fault.kind is None or fault.where != where or fault.arm not in (None, launch.arm):
         return
@@ -127,7 +130,9 @@ def _show_fault(launch: Launch, where: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     while fault.kind == "hang":
         time.sleep(60)
-    raise CellFailed(fault.kind, f"engine.fault: {fault.kind} at {where}")
+    if fault.kind == "oom":
+        print(f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (engine.fault at {where})")
+    raise RuntimeError(f"the engine core failed (engine.fault: {fault.kind} at {where}); see above for the root cause")
 
 
 def _facts(

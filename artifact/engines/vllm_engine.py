@@ -18,6 +18,7 @@ from artifact.engines import nvml
 from artifact.engines.client import drive
 from artifact.engines.vllm_arguments import engine_arguments
 from artifact.engines.vllm_records import hollow, join_heavy, launch_facts, light_steps
+from artifact.errors import InputError
 from artifact.records import Conditions, Launch, LaunchFacts, Measurement, Schedule
 from artifact.schema import Config, Evidence
 from artifact.workloads.build import build, prompt_buckets, token_ids
@@ -45,6 +46,11 @@ class VllmEngine:
         from artifact.engines.vllm_preload import IMPORT_S  # the parent may import this module, but not vLLM
 
         config = self._config = launch.config
+        if config.server.tensor_parallel_size != 1:
+            raise InputError(
+                f"server.tensor_parallel_size={config.server.tensor_parallel_size}: graphs and memory are read "
+                "from one worker; measure with 1 (explain takes any)"
+            )
         self._gpu = nvml.describe()
         cores = sorted(os.sched_getaffinity(0))
         pin = config.engine.pin_cores and len(cores) >= 4 * _CLIENT_CORES
@@ -87,6 +93,8 @@ class VllmEngine:
             start = time.perf_counter()
             requests = self._runner.run(drive(schedule, self._sender(schedule, prompts), start, limit_s))
             seconds = time.perf_counter() - start
+        if self._engine.errored:  # each request only says that the engine is dead; the log says of what
+            raise self._engine.dead_error
         steps = light_steps(self._records, start)
         if heavy_probe:
             steps = join_heavy(steps, self._call("heavy_stop"))

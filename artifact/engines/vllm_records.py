@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from artifact.metrics.memory import memory_valid
 from artifact.records import STEP_COLUMNS, LaunchFacts, typed
 from artifact.schema import Config, Mode
 
@@ -38,7 +39,7 @@ def launch_facts(config: Config, probe: dict[str, Any], start_s: float, import_s
     loaded = counters.get("num_aot_artifacts_loaded", 0) + counters.get("num_compiled_artifacts_loaded", 0)
     cache = "off" if not probe["compiles"] else ("warm" if loaded else "cold")
     graphs = {kind: probe["graphs"].get(kind, 0) for kind in ("PIECEWISE", "FULL")}
-    memory = [probe[name] for name in ("graph_bytes", "estimate_bytes", "available_bytes", "weights_bytes")]
+    other_bytes = tuple(probe[name] for name in ("weights_bytes", "activation_bytes", "available_bytes"))
     return LaunchFacts(
         resolved_mode=resolved,
         realised_mode=f"{name.value}:hollow" if is_hollow else name.value,
@@ -65,7 +66,7 @@ def launch_facts(config: Config, probe: dict[str, Any], start_s: float, import_s
         weights_bytes=probe["weights_bytes"],
         activation_bytes=probe["activation_bytes"],
         kv_available_bytes=probe["available_bytes"],
-        memory_valid=all(value is None or value >= 0 for value in memory),
+        memory_valid=memory_valid(probe["graph_bytes"], probe["estimate_bytes"], probe["captures"], other_bytes),
     )
 
 

@@ -6,6 +6,7 @@ from artifact.errors import CellFailed
 from artifact.graphs.dispatch import Dispatcher, dispatcher, lora_counts
 from artifact.graphs.modes import (
     FULL,
+    NONE,
     PIECEWISE,
     Resolution,
     decode_kind,
@@ -119,6 +120,26 @@ def _other_warnings(config: Config, resolution: Resolution) -> list[str]:
     return warnings
 
 
+def _coverage(server: ServerConfig, graphs: Dispatcher) -> dict[str, int]:
+    """Return the largest batches that replay a graph, beside the largest that the scheduler can make.
+
+    Of decode batches in sequences (each 1 + k tokens), of mixed ones in tokens; 0 where none replays.
+    """
+    q, has_lora = graphs.query_len, server.max_loras > 0
+
+    def replays(tokens: int, uniform: bool) -> bool:
+        return graphs.dispatch(tokens, uniform, has_lora, int(has_lora))[0] != NONE
+
+    sequences = min(server.max_num_seqs, server.max_num_batched_tokens // q)
+    largest = graphs.sizes[-1] if graphs.sizes else 0
+    return {
+        "decode_sequences": next((n for n in range(min(sequences, largest // q), 0, -1) if replays(n * q, True)), 0),
+        "decode_sequences_schedulable": sequences,
+        "mixed_tokens": largest if largest and replays(largest, False) else 0,
+        "mixed_tokens_schedulable": server.max_num_batched_tokens,
+    }
+
+
 def explain(config: Config) -> dict[str, Any]:
     """Return the JSON object of the ``explain`` command; ``warnings`` says in words what deserves attention.
 
@@ -146,6 +167,7 @@ def explain(config: Config) -> dict[str, Any]:
         "hollow": resolution.hollow,
         "reason": resolution.reason,
         "capture_sizes": list(graphs.sizes),
+        "coverage": _coverage(config.server, graphs),
         "graphs": graphs.keys,
         "captures": graphs.captures(config.model.layers, resolution.hollow),
         "fallthrough": [

@@ -19,7 +19,8 @@ import pandas as pd
 
 from artifact.schema import WorkloadConfig
 
-P99_NEEDS = 100  # values; below that the 99th percentile is an extreme of the sample and is not reported
+# Values that a percentile needs: with fewer it is an extreme of the sample and is not reported.
+NEEDS = {50: 1, 90: 10, 99: 100}
 _CLIENT_DELAY_MS = 10.0
 _RATE_TOLERANCE = 0.02
 _OVERLOAD_TTFT_S = 1.0
@@ -133,7 +134,7 @@ def goodput(requests: pd.DataFrame, ttft_ms: float, tpot_ms: float) -> float | N
 
 def _percentiles(name: str, seconds: "pd.Series[float]", ranks: tuple[int, ...]) -> dict[str, Value]:
     values = seconds.dropna().to_numpy() * 1e3
-    enough = {rank: len(values) >= (P99_NEEDS if rank == 99 else 1) for rank in ranks}
+    enough = {rank: len(values) >= NEEDS[rank] for rank in ranks}
     return {f"{name}_p{rank}_ms": percentile(values, rank) if enough[rank] else None for rank in ranks}
 
 
@@ -142,12 +143,14 @@ def summarise(
 ) -> tuple[dict[str, Value], list[str]]:
     """Return the latency columns of records.CellRow, None where there is no value, and the cell's flags.
 
-    ``n_requests`` counts the measured requests that finished, ``n_failed`` all requests of the cell that did not. A
-    99th percentile needs P99_NEEDS values.
+    ``n_requests`` counts the measured requests that finished, which is n of every percentile but TPOT's; that is
+    ``n_tpot``, without the one-token outputs. ``n_failed`` counts all requests of the cell that did not finish. A
+    percentile needs NEEDS values.
     """
     times = per_request(requests)
     columns: dict[str, Value] = {
         "n_requests": len(times),
+        "n_tpot": int(times["tpot_s"].notna().sum()),
         "n_failed": int((~finished(requests)).sum()),
         "offered_rate": offered_rate,
         "achieved_rate": achieved_rate(requests, offered_rate),
@@ -168,18 +171,20 @@ def _flags(
 
     ``client_bound``: median dispatch delay over 10 ms, or achieved and offered rate over 2 % apart; not for bursts,
     which a client sends one by one. ``overload``: see ``_overloaded``. ``failures``; ``outputs_differ``: a finished
-    request with another number of tokens than planned; ``under_sampled``: too few values for a 99th percentile.
+    request with another number of tokens than planned; ``under_sampled``: too few values for a 99th percentile, of
+    TPOT only where more than one token was planned.
     """
     done = requests[finished(requests)]
     delay_ms, offered, achieved = (columns[name] for name in ("dispatch_delay_p50_ms", "offered_rate", "achieved_rate"))
     slow = delay_ms is not None and delay_ms > _CLIENT_DELAY_MS
     off = bool(offered) and achieved is not None and abs(achieved / float(offered or 1) - 1) > _RATE_TOLERANCE
     process = workload.arrival.process
+    has_tpot = bool((requests.loc[requests["measured"], "planned_output_tokens"] > 1).any())
     found = {
         "client_bound": process != "bursts" and (slow or off),
         "outputs_differ": bool((done["output_tokens"] != done["planned_output_tokens"]).any()),
         "failures": bool(columns["n_failed"]),
-        "under_sampled": columns["ttft_p99_ms"] is None or columns["tpot_p99_ms"] is None,
+        "under_sampled": columns["ttft_p99_ms"] is None or (has_tpot and columns["tpot_p99_ms"] is None),
         "overload": process not in ("bursts", "closed") and _overloaded(requests, times),
     }
     return [name for name, holds in found.items() if holds]

@@ -1,5 +1,9 @@
 """Bytes that vLLM reports in, what they mean and whether they can be believed out."""
 
+import pandas as pd
+
+_BYTES = ("graph_bytes", "graph_estimate_bytes", "weights_bytes", "activation_bytes", "kv_available_bytes")
+
 
 def kv_tokens_lost(graph_bytes: int | None, kv_bytes_per_token: int) -> int | None:
     """Return how many tokens of KV cache the graphs' memory would have held; None for unknown or impossible bytes.
@@ -29,6 +33,13 @@ def memory_valid(
         return None
     least = 0 if captures == 0 else 1
     return all(value >= least for value in graphs) and all(value > 0 for value in rest)
+
+
+def believed(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return ``launches`` (records.LaunchRow) with null in place of the bytes of launches that are not valid."""
+    columns = [name for name in _BYTES if name in launches]
+    invalid = launches["memory_valid"].eq(other=False).fillna(value=False).astype(bool)
+    return launches.assign(**{name: launches[name].mask(invalid) for name in columns})
 
 
 def estimate_error(graph_estimate_bytes: int | None, graph_bytes: int | None) -> float | None:

@@ -21,6 +21,7 @@ from artifact.schema.config import (
     TrackingConfig,
 )
 from artifact.schema.model import ModelConfig
+from artifact.schema.recommend import RecommendConfig
 from artifact.schema.terms import Count, Evidence, Fraction, Frozen, Mode, Natural, NonNegative, Positive, Status
 from artifact.schema.workload import ArrivalConfig, LengthConfig, WorkloadConfig
 
@@ -45,6 +46,7 @@ __all__ = [
     "Natural",
     "NonNegative",
     "Positive",
+    "RecommendConfig",
     "ServerConfig",
     "Status",
     "StudyConfig",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from artifact.schema.model import ModelConfig
+from artifact.schema.recommend import RecommendConfig
 from artifact.schema.terms import Count, Fraction, Frozen, Mode, Natural, NonNegative, Positive
 from artifact.schema.workload import WorkloadConfig
 
@@ -60,10 +61,13 @@ class ServerConfig(Frozen):
 
 
 class FaultConfig(Frozen):
-    """Faults that the simulator can be told to show, so that the handling of each is tested."""
+    """Faults that the simulator can be told to show, so that the handling of each is tested.
+
+    ``measure`` is in mid-run: the cell's requests have been served, and go with it.
+    """
 
     kind: Literal["oom", "engine_error", "hang", "crash"] | None = None
-    where: Literal["start", "measure"] = "start"
+    where: Literal["load", "capture", "measure"] = "load"
     arm: str | None = None  # the arm that is hit; all of them if null
 
 
@@ -110,11 +114,15 @@ class TileConfig(Frozen):
             raise ValueError("give loads or rates_per_s, not both")
         return self
 
+    def at(self, loads: tuple[float, ...]) -> Self:
+        """Return the tile with those of its loads that are in ``loads``."""
+        return self.model_copy(update={"loads": tuple(load for load in self.loads or () if load in loads)})
+
 
 class StudyConfig(Frozen):
     """conf/study: arms x tiles x blocks. An arm is a name and the Hydra overrides that make it.
 
-    ``only`` names the tiles to take, where one command is to run a part of the study.
+    ``only`` names the tiles, ``loads`` the tiles' loads to take, where one command is to run a part of the study.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -125,18 +133,25 @@ class StudyConfig(Frozen):
     arms: dict[str, tuple[str, ...]]
     tiles: tuple[TileConfig, ...]
     only: tuple[str, ...] | None = None
+    loads: tuple[Positive, ...] | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         names = [tile.name for tile in self.tiles]
         if unknown := [name for name in self.only or () if name not in names]:
             raise ValueError(f"only: no such tile {', '.join(unknown)}; known: {', '.join(names)}")
+        known = sorted({load for tile in self.tiles for load in tile.loads or ()})
+        if unknown_loads := [load for load in self.loads or () if load not in known]:
+            raise ValueError(f"loads: no tile has {unknown_loads}; known: {known}")
         return self
 
     @property
     def chosen(self) -> tuple[TileConfig, ...]:
-        """The tiles to run, in order."""
-        return tuple(tile for tile in self.tiles if self.only is None or tile.name in self.only)
+        """The tiles to run, in order; one that has none of ``loads`` is left out."""
+        tiles = [tile for tile in self.tiles if self.only is None or tile.name in self.only]
+        if self.loads is None:
+            return tuple(tiles)
+        return tuple(tile for tile in (each.at(self.loads) for each in tiles) if tile.loads)
 
 
 class TrackingConfig(Frozen):
@@ -203,3 +218,4 @@ class Config(Frozen):
     explain: ExplainConfig
     trace: TraceConfig
     figures: FiguresConfig
+    recommend: RecommendConfig

@@ -1,10 +1,12 @@
 """What a workload is: arrivals, lengths, and the window that is measured."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from artifact.schema.terms import Count, Frozen, NonNegative, Positive
+
+_CV = (0.01, 100)  # of gaps: below, they are constant; beyond either, gamma numbers leave what a float holds
 
 
 class LengthConfig(Frozen):
@@ -60,6 +62,8 @@ class ArrivalConfig(Frozen):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
+        if self.cv is not None and not _CV[0] <= self.cv <= _CV[1]:
+            raise ValueError(f"arrival.cv={self.cv:g}: must be {_CV[0]} to {_CV[1]}; even gaps are process=constant")
         needs = {
             "constant": {"rate_per_s"},
             "poisson": {"rate_per_s"},
@@ -81,7 +85,8 @@ class WorkloadConfig(Frozen):
 
     Requests with an intended arrival in [``warmup_s``, ``duration_s`` - ``cooldown_s``) are measured, the others
     only keep the load up. ``requests`` replaces ``duration_s`` for closed loops; bursts are measured whole.
-    ``slo_ttft_ms`` and ``slo_tpot_ms`` are the targets of goodput.
+    ``slo_ttft_ms`` and ``slo_tpot_ms`` are the targets of goodput. ``prefix_hit_rate`` is the share of prompt tokens
+    that a prefix cache holds: ``recommend`` alone models it.
     """
 
     name: str
@@ -94,6 +99,8 @@ class WorkloadConfig(Frozen):
     cooldown_s: NonNegative = 0.0
     slo_ttft_ms: Positive = 200.0
     slo_tpot_ms: Positive = 50.0
+    # Left out where it is 0, so that ids and seeds of cells are what they were without it.
+    prefix_hit_rate: Annotated[float, Field(ge=0, lt=1, exclude_if=lambda rate: rate == 0)] = 0.0
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -5,6 +5,7 @@ flight (asynchronous scheduling) or one is (synchronous), waits for the older on
 host issues step n+1 while the GPU works on step n, and a request that arrives meanwhile joins step n+2 at best.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -36,16 +37,22 @@ class _Flight(NamedTuple):
 
 
 class _Client:
-    """Sends the schedule's requests group by group; a request reaches the engine ``frontend_s`` after it was sent."""
+    """Sends the schedule's requests group by group.
 
-    def __init__(self, schedule: Schedule, max_model_len: int, frontend_s: float) -> None:
-        self.schedule, self.max_model_len, self.frontend_s = schedule, max_model_len, frontend_s
+    A request reaches the engine ``frontend_s`` after it was sent, and ``spacing_s`` after the one before at the least.
+    """
+
+    def __init__(self, schedule: Schedule, max_model_len: int, frontend_s: float, spacing_s: float) -> None:
+        self.schedule, self.max_model_len = schedule, max_model_len
+        self.frontend_s, self.spacing_s = frontend_s, spacing_s
+        self._passed_s = -math.inf  # when the request before passed the front end
         count = len(schedule)
         self.arrival = schedule.arrival_s.tolist()
         self.prompt = schedule.prompt_tokens.tolist()
         self.output = schedule.output_tokens.tolist()
         self.group = schedule.group.tolist()
         self.intended: list[float | None] = [None] * count
+        self.sent: list[float | None] = [None] * count
         self.first: list[float | None] = [None] * count
         self.last: list[float | None] = [None] * count
         self.tokens = [0] * count
@@ -74,7 +81,7 @@ class _Client:
         """Send the next request; False where vLLM's front end refuses it."""
         index = self._next
         self._next += 1
-        self.intended[index] = intended_s
+        self.intended[index] = self.sent[index] = intended_s
         room = self.max_model_len - self.prompt[index]
         if room <= 0:
             self.failure[index] = (
@@ -84,7 +91,8 @@ class _Client:
             self._open -= 1
             return False
         request = Request(index, self.prompt[index], min(self.output[index], room))
-        self.inbox.append((intended_s + self.frontend_s, request))
+        self.sent[index] = self._passed_s = max(intended_s, self._passed_s + self.spacing_s)
+        self.inbox.append((self._passed_s + self.frontend_s, request))
         return True
 
     def _refill(self, now_s: float) -> None:
@@ -113,7 +121,7 @@ class _Client:
             {
                 "request": range(len(self.schedule)),
                 "intended_s": self.intended,
-                "sent_s": self.intended,
+                "sent_s": self.sent,
                 "first_token_s": self.first,
                 "last_token_s": self.last,
                 "prompt_tokens": self.prompt,
@@ -147,19 +155,21 @@ _STEP_FIELDS = (
 def serve(
     schedule: Schedule,
     scheduler: Scheduler,
-    price: Callable[[Batch], Price],
+    price: Callable[[float, Batch], Price],
     *,
     max_model_len: int,
     frontend_s: float,
+    spacing_s: float,
     async_scheduling: bool,
     limit_s: float,
 ) -> tuple[pd.DataFrame, pd.DataFrame, float]:
     """Return requests, steps (all columns of STEP_COLUMNS) and the seconds until the last token.
 
+    ``price`` is asked with the time in seconds at which the host turns to the step.
     Raises CellFailed(timeout) where the clock passes ``limit_s``, or where a request can never get its blocks:
     vLLM would let it wait for ever.
     """
-    client = _Client(schedule, max_model_len, frontend_s)
+    client = _Client(schedule, max_model_len, frontend_s, spacing_s)
     depth = 2 if async_scheduling else 1
     flights: deque[_Flight] = deque()
     rows: list[tuple[Any, ...]] = []
@@ -172,7 +182,7 @@ def serve(
             scheduler.add(inbox.popleft()[1])
         batch = scheduler.schedule() if scheduler.has_requests else None
         if batch is not None:
-            cost = price(batch)
+            cost = price(now, batch)
             start = now + cost.loop_s
             now = start + cost.launch_s
             if cost.whole_graph:

@@ -1,14 +1,16 @@
 """A calibration and a batch in, host and GPU time of the step out.
 
 A step's host time (issuing it) and its GPU time are modelled apart, because which of the two decides moves with the
-host. With n requests, p of them in prefill, c tokens in their KV cache and s the prefill tokens:
+host. With n requests, any in prefill or not, c tokens in their KV cache and s prefill tokens of p requests:
 
-    launch = launch_fixed + launch_per_request n + launch_per_prefill p
-    gpu    = base(padded tokens) + context c + square s^2 / p        (base: monotone, linear between knots)
-    loop   = loop_fixed + loop_per_request n                         (host, outside the launch)
-    tail   = tail_fixed + tail_per_request n                         (GPU, logits and sampling)
+    launch = launch_fixed + launch_per_request n + launch_prefill [p > 0]
+    loop   = loop_fixed + loop_per_request n                                    (host, outside the launch)
+    gpu    = base(padded tokens) + gpu_per_request n + context c + square s^2 / p
+    tail   = tail_fixed + tail_per_request n                                    (GPU, logits and sampling)
 
-each times one lognormal factor per step. In a steady state the period is max(loop + launch, gpu + tail).
+(base: monotone, linear between knots). All are what a quiet host takes; launch and loop are multiplied by the host's
+pace (1 when quiet, ``slow_pace`` when slow: see ``HostPace``) and by one lognormal factor per step. In a steady state
+the period is max(loop + launch, gpu + tail).
 """
 
 import math
@@ -22,7 +24,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from artifact.errors import EnvironmentLacks, InputError
 from artifact.records import LaunchFacts
-from artifact.schema import Count, Evidence, Fraction, Frozen, HardwareConfig, Mode, Natural, NonNegative
+from artifact.schema import Count, Evidence, Fraction, Frozen, HardwareConfig, Mode, Natural, NonNegative, Positive
 from artifact.simulator.clock import Price
 from artifact.simulator.scheduler import Batch
 
@@ -39,17 +41,19 @@ class StepTable(Frozen):
 
     knots_tokens: Annotated[tuple[Count, ...], Field(min_length=1)]
     base_ms: tuple[NonNegative, ...]
+    gpu_per_request_ms: NonNegative
     context_ms_per_token: NonNegative
     square_ms_per_token2: NonNegative
     launch_fixed_ms: NonNegative
     launch_per_request_ms: NonNegative
-    launch_per_prefill_ms: NonNegative
-    noise_sigma: NonNegative  # of the logarithm of the period
+    launch_prefill_ms: NonNegative  # where any request is in prefill
+    slow_pace: Annotated[float, Field(ge=1)]  # of its host time when the host is slow, the quiet host's being 1
+    noise_sigma: NonNegative  # of the logarithm of the period, the host's pace taken out
     gpu_source: str  # where the GPU time was read
     max_requests: Natural
     max_context_tokens: Natural
     rows: Natural
-    error_p50: NonNegative  # of |predicted / measured period - 1| over those rows
+    error_p50: NonNegative  # of |predicted / measured period - 1| over those rows, at the pace fitted to them
     error_p90: NonNegative
 
     @model_validator(mode="after")
@@ -67,6 +71,17 @@ class StepTable(Frozen):
             (left, right), (low, high) = self.knots_tokens[-2:], self.base_ms[-2:]
             values = values + np.maximum(tokens - right, 0) * (high - low) / (right - left)
         return values
+
+
+class HostPace(Frozen):
+    """How a shared host's speed wanders: its slowness is 0 when quiet and 1 when slow.
+
+    It is one of ``slowness``, equally likely, and then another; one holds for an exponential time of mean ``dwell_s``.
+    A step's host time is multiplied by 1 + slowness (slow_pace of its table - 1). (0,) is a host that stays quiet.
+    """
+
+    slowness: Annotated[tuple[NonNegative, ...], Field(min_length=1)]
+    dwell_s: Positive
 
 
 class LoopCost(Frozen):
@@ -103,6 +118,8 @@ class Calibration(Frozen):
     eager_launch_us: float | None  # host probe, median
     graph_launch_us: float | None
     frontend_ms: NonNegative  # client to engine core and back, for a request that finds the engine idle
+    frontend_per_request_ms: NonNegative  # between the requests of a burst, which the front end takes one by one
+    host_pace: HostPace
     loop: LoopCost
     tables: dict[TableName, StepTable]
     launches: dict[Mode, LaunchFacts]  # medians per requested mode
@@ -151,10 +168,25 @@ def table_name(mode: Mode, runtime_mode: str, *, hollow: bool) -> TableName:
     return "PIECEWISE" if runtime_mode == "PIECEWISE" and not hollow else "NONE"
 
 
-class CostModel:
-    """Prices steps of one launch. ``seed`` and ``launch_id`` fix the noise: two launches differ, a repeat does not.
+class _Host:
+    """The host's slowness over one cell; ``at`` is asked in ascending order of time."""
 
-    Noise is drawn per step and independent; what makes one launch slower than the next is not modelled.
+    def __init__(self, pace: HostPace, rng: np.random.Generator) -> None:
+        self._pace, self._rng = pace, rng
+        self._until_s = 0.0
+        self._slowness = 0.0
+
+    def at(self, now_s: float) -> float:
+        while now_s >= self._until_s:
+            self._slowness = float(self._rng.choice(self._pace.slowness))
+            self._until_s += self._rng.exponential(self._pace.dwell_s)
+        return self._slowness
+
+
+class CostModel:
+    """Prices steps of one cell.
+
+    ``seed`` and ``launch_id`` fix the noise and the host's pace: two launches differ, a repeat does not.
     """
 
     def __init__(
@@ -164,10 +196,12 @@ class CostModel:
         self._tokens = np.arange(max_tokens + 1)
         self._tables: dict[str, tuple[StepTable, list[float]]] = {}
         self._rng = np.random.default_rng([seed, zlib.crc32(launch_id.encode())])
+        self._host = _Host(calibration.host_pace, self._rng)
         self._normals: list[float] = []
         self.outside: Counter[str] = Counter()  # steps beyond the calibrated range, by what was beyond
 
     def _table(self, runtime_mode: str) -> tuple[StepTable, list[float]]:
+        """Return the table and its base by padded tokens."""
         name = table_name(self._mode, runtime_mode, hollow=self._hollow)
         tables = self._calibration.tables
         used = name if name in tables else _STANDS_IN.get(name, name)
@@ -179,8 +213,11 @@ class CostModel:
         table = tables[used]
         return table, table.base(self._tokens).tolist()
 
-    def price(self, batch: Batch, runtime_mode: str, padded_tokens: int) -> Price:
-        """Return the step's times. Raises EnvironmentLacks where no such step was calibrated."""
+    def price(self, now_s: float, batch: Batch, runtime_mode: str, padded_tokens: int) -> Price:
+        """Return the times of a step that the host turns to at ``now_s``, which never falls from call to call.
+
+        Raises EnvironmentLacks where no such step was calibrated.
+        """
         if runtime_mode not in self._tables:
             self._tables[runtime_mode] = self._table(runtime_mode)
         table, base_ms = self._tables[runtime_mode]
@@ -193,20 +230,21 @@ class CostModel:
             self.outside[f"more than {table.max_context_tokens} context tokens in a {runtime_mode} step"] += 1
         prefills = requests - batch.num_decode
         launch = table.launch_fixed_ms + table.launch_per_request_ms * requests
-        gpu = base_ms[padded_tokens] + table.context_ms_per_token * context
+        gpu = base_ms[padded_tokens] + table.gpu_per_request_ms * requests + table.context_ms_per_token * context
         if prefills:
-            launch += table.launch_per_prefill_ms * prefills
+            launch += table.launch_prefill_ms
             gpu += table.square_ms_per_token2 * batch.prefill_tokens**2 / prefills
         if not self._normals:
             self._normals = self._rng.standard_normal(4096).tolist()
-        scale = math.exp(table.noise_sigma * self._normals.pop()) / 1e3
+        pace = 1 + self._host.at(now_s) * (table.slow_pace - 1)
+        host = pace * math.exp(table.noise_sigma * self._normals.pop()) / 1e3
         loop = self._calibration.loop
         return Price(
             runtime_mode=runtime_mode,
             padded_tokens=padded_tokens,
-            loop_s=(loop.loop_fixed_ms + loop.loop_per_request_ms * requests) * scale,
-            launch_s=launch * scale,
-            gpu_s=gpu * scale,
-            tail_s=(loop.tail_fixed_ms + loop.tail_per_request_ms * requests) * scale,
+            loop_s=(loop.loop_fixed_ms + loop.loop_per_request_ms * requests) * host,
+            launch_s=launch * host,
+            gpu_s=gpu / 1e3,
+            tail_s=(loop.tail_fixed_ms + loop.tail_per_request_ms * requests) / 1e3,
             whole_graph=runtime_mode == "FULL",
         )

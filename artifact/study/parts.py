@@ -1,9 +1,10 @@
 """Rows and frames in; files that are whole or absent, whatever happens, and their Parquet schemas, out."""
 
+import hashlib
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -47,6 +48,7 @@ def _of_frame(columns: dict[str, str]) -> Any:
 # The same whatever the rows hold: an empty file and a column of nulls keep their types.
 CELLS = _of_row(CellRow)
 LAUNCHES = _of_row(LaunchRow)
+MADE_OF = b"made_of"
 REQUESTS = _of_frame(REQUEST_COLUMNS)
 STEPS = _of_frame(STEP_COLUMNS)
 
@@ -96,6 +98,22 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def fingerprint(files: Sequence[Path]) -> bytes:
+    """Return what tells these files from other or changed ones; no comparison of times, since clocks can go back."""
+    stats = [(file.name, file.stat()) for file in files]
+    text = repr([(name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats])
+    return hashlib.sha256(text.encode()).hexdigest().encode()
+
+
+def made_of(path: Path) -> bytes | None:
+    """Return the fingerprint that was written into the Parquet file at ``path``; None without or where it is broken."""
+    try:
+        metadata: dict[bytes, bytes] = pq.read_schema(path).metadata or {}
+    except (pa.ArrowInvalid, OSError):
+        return None
+    return metadata.get(MADE_OF)
 
 
 def write_tables(path: Path, schema: Any, tables: Iterator[Any]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from artifact.config import load
 from artifact.errors import InputError
-from artifact.records import Cell, Launch, Schedule
+from artifact.records import Cell, Launch, LaunchFacts, Schedule
 from artifact.schema import Config, Evidence, StudyConfig, TraceConfig, WorkloadConfig
 from artifact.study.estimate import cell_bytes, cell_seconds, start_seconds
 from artifact.study.grid import Grid, refuse_conflicts
@@ -47,6 +47,22 @@ class Plan:
     def minutes(self) -> float:
         """How long all launches are expected to take."""
         return sum(self.seconds.values()) / 60
+
+    def arm_that_asks_for(self, launch: Launch, facts: LaunchFacts) -> str | None:
+        """Return the arm of the launch's block that asks for what this launch ``realised``, asking for another mode.
+
+        What vLLM changes for reasons that the rules do not know (a pooling model, a KV connector) is found when it has
+        started: measuring it again under another name would take time and prove nothing. None where nothing is.
+        """
+        asked = launch.config.mode.name.value
+        if facts.realised_mode in (None, asked):
+            return None
+        for other in self.launches:
+            mode, beside = other.config.mode, (other.block, other.tile) == (launch.block, launch.tile)
+            same = launch.config.model_copy(update={"mode": mode})
+            if beside and mode.name.value == facts.realised_mode and other.config == same:
+                return other.arm
+        return None
 
     def pieces(self) -> list[list[str]]:
         """Return the launch ids in groups that each take at most ``executor.limit_minutes``; one group without it."""
@@ -137,6 +153,8 @@ def _built(workload: str, seed: int, trace: str) -> Schedule:
 def _check(cell: Cell, schedule: Schedule, evidence: Evidence) -> None:
     """Raise InputError where a request does not fit the server, or the requests do not fit into the time limit."""
     fits(schedule, cell.config.server)
+    if cell.config.workload.prefix_hit_rate:
+        raise InputError("workload.prefix_hit_rate: a study's prompts are random; `artifact recommend` alone models it")
     limit_s, needed_s = cell.config.engine.cell_limit_s, cell_seconds(schedule, evidence)
     if needed_s > limit_s:
         raise InputError(

@@ -22,6 +22,7 @@ class StudyProgress:
         self._done_s = 0.0
         self._launches = launches
         self._launch = 0
+        self._name = ""
         self._begin = time.monotonic()
         self._bar: Progress | None = None
         if sys.stderr.isatty():
@@ -46,7 +47,9 @@ class StudyProgress:
 
     def launch(self, name: str, cells: int) -> None:
         """Tell that a launch starts."""
-        self._launch += 1
+        if name != self._name:  # else an engine that died is replaced
+            self._launch += 1
+        self._name = name
         if self._bar is None:
             self.say(f"[{self._launch}/{self._launches}] {name}: {cells} cells; about {_span(self.left_s())} left")
         self.now(f"{name}: start")

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from artifact.engines import nvml
 from artifact.engines.base import Engine
 from artifact.errors import CellFailed
-from artifact.metrics import latency, stability
+from artifact.metrics import latency, stability, validity
 from artifact.records import Cell, CellRow, Launch, LaunchFacts, LaunchRow, Measurement, Schedule
 from artifact.schema import Config, Evidence, Status
 from artifact.study.identity import server_hash
@@ -30,6 +31,7 @@ from artifact.workloads.build import build
 
 _MEMORY_WAIT_S = 30.0
 _MEMORY_SLACK_BYTES = 64 * 2**20
+_TABLES_SHARE = 0.05  # of a run's time that putting the tables together may take: with thousands of cells it takes long
 
 EngineFactory = Callable[[Path], Engine]  # given the launch's log
 OnLaunch = Callable[[LaunchRow | None, Sequence[CellRow]], object]  # e.g. tracking.Tracker.log
@@ -53,17 +55,17 @@ def run(plan: Plan, store: Store, engine_factory: EngineFactory, on_launch: OnLa
                 progress.say(f"nothing to do: all {plan.cells} cells of study {plan.study} are in {store.folder}")
             ran = _run_all(_Runner(plan, store, engine_factory, progress), pending, on_launch, begin)
         rows = store.cells()
-        count = Counter(
+        ended = Counter(
             rows[cell.cell_id].status for launch in plan.launches for cell in launch.cells if cell.cell_id in rows
         )
     return {
         "study": plan.study,
         "results": str(store.folder),
-        "cells": {status.value: count[status] for status in Status} | {"remaining": plan.cells - count.total()},
+        "cells": {status.value: ended[status] for status in Status} | {"remaining": plan.cells - ended.total()},
         "evidence": plan.evidence.value,
         "seconds": round(time.monotonic() - begin, 3),
         "ran": ran,
-        "failed": count[Status.TIMEOUT] + count[Status.ENGINE_ERROR],
+        "failed": ended[Status.TIMEOUT] + ended[Status.ENGINE_ERROR],
     }
 
 
@@ -88,16 +90,24 @@ def _run_all(
     limit = runner.plan.config.executor.limit_minutes
     ran = 0
     try:
-        for launch, cells in pending:
+        for launch, wanted in pending:
             ends_s = time.monotonic() - begin + runner.plan.seconds[launch.launch_id]
             if limit is not None and ran and ends_s > limit * 60:
                 runner.progress.say(f"stopped at executor.limit_minutes={limit:g}: the same command goes on from here")
                 break
-            launch_row, rows = runner.launch(launch, cells)
-            ran += len(rows)
-            runner.store.write_tables()
-            if on_launch is not None:
-                on_launch(launch_row, rows)
+            left = wanted
+            while left:
+                cells = left
+                launch_row, rows = runner.launch(launch, cells)
+                runner.write_tables()
+                if on_launch is not None:
+                    on_launch(launch_row, rows)
+                # What ended the engine costs its own cell alone: those behind it get an engine of their own.
+                skipped = {row.cell_id for row in rows if row.status is Status.SKIPPED}
+                left = [cell for cell in cells if cell.cell_id in skipped]
+                if len(left) == len(cells):
+                    break
+            ran += len(wanted) - len(left)
     finally:
         runner.store.finish()
     return ran
@@ -121,6 +131,15 @@ class _Runner:
         self._host_id = host_id()
         self._measured = plan.evidence is Evidence.MEASURED
         self._baseline_bytes = nvml.used_bytes().value if self._measured else None
+        self._tables_due_s = 0.0
+
+    def write_tables(self) -> None:
+        """Put the small tables together, unless that was done a moment ago; ``Store.finish`` does it at the end."""
+        begin = time.monotonic()
+        if begin >= self._tables_due_s:
+            self.store.write_tables()
+            took_s = time.monotonic() - begin
+            self._tables_due_s = begin + took_s / _TABLES_SHARE
 
     def launch(self, launch: Launch, cells: list[Cell]) -> tuple[LaunchRow | None, list[CellRow]]:
         name = f"block {launch.block}, {launch.tile}, {launch.arm}"
@@ -133,10 +152,11 @@ class _Runner:
         started = datetime.now(UTC)
         provenance = json.dumps(collect(launch.config, started))
         attempt = self._attempt(launch)
-        log = self.store.folder / "logs" / f"{attempt}.log"
-        log.parent.mkdir(exist_ok=True)
+        log = self.store.log(attempt)
         with closing(self._engine_factory(log)) as engine:
             facts, status, reason = _started(engine, launch)
+            if status is Status.OK and (other := self.plan.arm_that_asks_for(launch, facts)) is not None:
+                status, reason = Status.DUPLICATE, f"realised {facts.realised_mode}, as arm {other}: not run again"
             launch_row = self._launch_row(launch, attempt, facts, status, reason, provenance)
             self.store.write_launch(launch_row)
             self.progress.advance(share_s)
@@ -149,15 +169,14 @@ class _Runner:
                     rows.append(self._failed_row(launch, cell, launch_row, status, reason))
                 self.progress.advance(share_s)
         for row in rows:
-            if row.status not in (Status.OK, Status.DUPLICATE):
+            if row.status not in (Status.OK, Status.DUPLICATE, Status.SKIPPED):
                 self.progress.say(f"{row.cell_id}: {row.status.value}: {row.reason}")
         return launch_row, rows
 
     def _attempt(self, launch: Launch) -> str:
         """Return the id of this engine start: one that is repeated is another start, with a row of its own."""
-        known = self.store.launches()
-        names = (launch.launch_id if n == 1 else f"{launch.launch_id}.{n}" for n in range(1, len(known) + 2))
-        return next(name for name in names if name not in known)
+        names = (launch.launch_id if n == 1 else f"{launch.launch_id}.{n}" for n in count(1))
+        return next(name for name in names if not self.store.has_launch(name))
 
     def _measure(self, engine: Engine, launch: Launch, launch_row: LaunchRow, cell: Cell, log: Path) -> CellRow:
         schedule = build(cell.config.workload, cell.seed, cell.config.trace)
@@ -182,6 +201,7 @@ class _Runner:
         if not columns["n_requests"]:
             raise CellFailed("engine_error", "no measured request finished")
         window = latency.measured_window(measurement.requests, workload)
+        flags += validity.flags(measurement.steps, window, workload, measurement.conditions)
         return CellRow.model_validate(
             {
                 **self._of_cell(launch, cell, launch_row),

@@ -59,6 +59,17 @@ class Store:
                     left_over.unlink(missing_ok=True)
             yield
 
+    def has_launch(self, launch_id: str) -> bool:
+        """Return whether an engine start of that id has a row."""
+        return (self._parts / "launches" / f"{launch_id}.json").exists()
+
+    def log(self, launch_id: str) -> Path:
+        """Return where an engine start prints to. Raises EnvironmentLacks where the folder for it cannot be made."""
+        folder = self.folder / "logs"
+        with parts.disk_errors(folder):
+            folder.mkdir(exist_ok=True)
+        return folder / f"{launch_id}.log"
+
     def write_launch(self, row: LaunchRow) -> None:
         """Keep one engine start. Raises EnvironmentLacks where the disk takes nothing."""
         self._write_json("launches", row.launch_id, row)
@@ -100,15 +111,16 @@ class Store:
             parts.write_tables(self.folder / f"{name}.parquet", schema, iter([table]))
 
     def finish(self) -> None:
-        """Put all four files together; requests and steps a cell at a time, and only if a part is newer."""
+        """Put all four files together; requests and steps a cell at a time, and only if they are of other parts."""
         self.write_tables()
         cells = [cell_id for cell_id, row in self.cells().items() if row.status is Status.OK]
         for kind, schema in _RECORDS.items():
             files = [self._records(kind, cell_id) for cell_id in cells]
             whole = self.folder / f"{kind}.parquet"
-            newest = max((file.stat().st_mtime_ns for file in files), default=0)
-            if not whole.exists() or whole.stat().st_mtime_ns <= newest:
-                parts.write_tables(whole, schema, (pq.read_table(file, schema=schema) for file in files))
+            made_of = parts.fingerprint(files)
+            if not whole.exists() or parts.made_of(whole) != made_of:
+                marked = schema.with_metadata({parts.MADE_OF: made_of})
+                parts.write_tables(whole, marked, (pq.read_table(file, schema=schema) for file in files))
 
     def _records(self, kind: str, cell_id: str) -> Path:
         file = self._parts / kind / f"{cell_id}.parquet"

@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ def _reported() -> Iterator[None]:
         yield
     except (MlflowException, SQLAlchemyError, OSError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        raise TrackingFailed(f"tracking: {lines[0][:300]}; the results are safe, `artifact sync` fills it in") from None
+        text = re.sub(r"//[^/@\s]+@", "//", lines[0])  # a server's address can carry a password
+        raise TrackingFailed(f"tracking: {text[:300]}; the results are safe, `artifact sync` fills it in") from None
 
 
 def database(results: Path) -> Path:

@@ -12,19 +12,11 @@ from pathlib import Path
 
 from artifact.errors import InputError
 from artifact.schema import TraceConfig
+from artifact.workloads.trace_kinds import FIXED_UNIT, check_options, detect, names_of
 
 Row = tuple[int, int, int]
 Parsed = tuple[int, Row | str]  # the line's number from 1, and the row or the reason why it cannot be used
 
-AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-MOONCAKE_KEYS = ("timestamp", "input_length", "output_length")
-BURSTGPT_COLUMNS = ("Timestamp", "Request tokens", "Response tokens")
-_BURSTGPT_ALWAYS = frozenset((*BURSTGPT_COLUMNS, "Model", "Total tokens", "Log Type"))
-_BURSTGPT_LATER = frozenset(("Session ID", "SessionID", "Elapsed time"))  # of later releases
-VLLM_KEYS = ("prompt", "output_tokens")
-PLAIN_COLUMNS = {"time": "timestamp", "prompt": "prompt_tokens", "output": "output_tokens"}
-
-_FIXED_UNIT = {"azure": None, "mooncake": "ms", "burstgpt": "s", "vllm": None}
 _NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _LONGEST_LINE_BYTES = 1 << 20
 _MOST_TOKENS = 1_000_000_000
@@ -55,9 +47,9 @@ def rows(path: Path, trace: TraceConfig) -> tuple[str, Iterator[Parsed]]:
     text = _text(head)
     if text is None:
         raise InputError(f"{path}:{number}: not UTF-8 text: no trace")
-    kind = _detect(path, text) if trace.format == "auto" else trace.format
-    _check_options(kind, trace)
-    names = _names(kind, trace)
+    kind = detect(path, text) if trace.format == "auto" else trace.format
+    check_options(kind, trace)
+    names = names_of(kind, trace)
     if kind in ("azure", "burstgpt", "csv"):
         fields = _csv_parser(f"{path}:{number}", text, names)
     else:
@@ -66,7 +58,7 @@ def rows(path: Path, trace: TraceConfig) -> tuple[str, Iterator[Parsed]]:
     if kind == "vllm":
         to_row = _PromptReader(fields, trace)
     else:
-        to_row = _RowReader(fields, _FIXED_UNIT.get(kind) or trace.time_unit)
+        to_row = _RowReader(fields, FIXED_UNIT.get(kind) or trace.time_unit)
     return kind, ((line, to_row(data)) for line, data in lines)
 
 
@@ -106,51 +98,6 @@ def _text(line: bytes) -> str | None:
         return line.decode()
     except UnicodeDecodeError:
         return None
-
-
-def _detect(path: Path, text: str) -> str:
-    """Return the format that the first line proves. Raises InputError where it proves none."""
-    columns = [name.strip() for name in text.split(",")]
-    if tuple(columns) == AZURE_COLUMNS:
-        return "azure"
-    if set(columns) - _BURSTGPT_LATER == _BURSTGPT_ALWAYS and len(set(columns)) == len(columns):
-        return "burstgpt"
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
-        record = None
-    keys = set(record) if isinstance(record, dict) else set()
-    if keys - {"hash_ids"} == set(MOONCAKE_KEYS):
-        return "mooncake"
-    if keys == set(VLLM_KEYS):
-        return "vllm"
-    known = "azure, mooncake, burstgpt, vllm, csv or jsonl"
-    raise InputError(f"{path}: the format is not certain; set trace.format to {known}")
-
-
-def _check_options(kind: str, trace: TraceConfig) -> None:
-    if kind in _FIXED_UNIT:
-        fixed = _FIXED_UNIT[kind]
-        if trace.time_unit not in (None, fixed):
-            known = f"counts in {fixed}" if fixed else "has no times" if kind == "vllm" else "has time stamps"
-            raise InputError(f"trace.time_unit={trace.time_unit}: the {kind} format {known}; set it to null")
-        if trace.columns:
-            raise InputError(f"trace.columns: the {kind} format has its own names; set it to null, or format to csv")
-    if kind == "vllm" and trace.rate_per_s is None:
-        raise InputError("trace.rate_per_s: the vllm format has no times; set the rate of its Poisson arrivals")
-    if kind != "vllm":
-        for key in ("rate_per_s", "chars_per_token"):
-            if (value := getattr(trace, key)) is not None:
-                raise InputError(f"trace.{key}={value:g}: the {kind} format has its own; set it to null")
-
-
-def _names(kind: str, trace: TraceConfig) -> Sequence[str]:
-    """Return the names of the time, prompt and output columns; of prompt and output alone where there are no times."""
-    own = {"azure": AZURE_COLUMNS, "mooncake": MOONCAKE_KEYS, "burstgpt": BURSTGPT_COLUMNS, "vllm": VLLM_KEYS}
-    if kind in own:
-        return own[kind]
-    names = PLAIN_COLUMNS | {str(role): name for role, name in (trace.columns or {}).items()}
-    return names["time"], names["prompt"], names["output"]
 
 
 def _csv_parser(where: str, header: str, names: Sequence[str]) -> Callable[[str], Sequence[object]]:

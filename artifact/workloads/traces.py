@@ -15,7 +15,6 @@ from artifact.workloads import trace_formats
 
 _MOST_LISTED = 100_000
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e12
-_RESOLUTIONS_NS = (1_000_000_000, 1_000_000, 1_000)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +49,11 @@ class Trace:
 def read(trace: TraceConfig) -> Trace:
     """Read ``trace.path`` and return the requests asked for; the file streams, 24 bytes a request are kept.
 
-    In this order: ``window`` on the trace's own clock (seconds since its earliest request), ``max_tokens``, ``ties``,
-    ``speedup``, ``gap_cap`` on the gaps that are then left, the first ``requests``. Arrivals count from the first
-    request that is returned. Equal time stamps stay simultaneous (``burst``), or every request is moved by a seeded
-    random share of the stamps' resolution (``spread``: the coarsest of 1 s, 1 ms, 1 us, 1 ns that all are multiples
-    of), in the file's order. A format without times gets seeded Poisson arrivals at ``rate_per_s``.
+    In this order: ``window`` on the trace's own clock (seconds since its earliest request), ``max_tokens``,
+    ``ties``, ``speedup``, ``gap_cap`` on the gaps that are then left, the first ``requests``. Arrivals count from
+    the first request that is returned. Equal time stamps stay simultaneous (``burst``), or every request is moved
+    on by a seeded random share of the smallest step between two stamps of the file (``spread``), in the file's
+    order. A format without times gets seeded Poisson arrivals at ``rate_per_s``.
 
     Strict, the first bad row ends it; ``lenient`` skips bad rows, sorts by time, and keeps account. Raises
     InputError, ``FILE:LINE: reason`` for a row, and as ``trace_formats.rows`` does; also where nothing is left or
@@ -122,7 +121,8 @@ def _collect(path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool) 
         if dropped_count <= _MOST_LISTED:
             dropped.append((line, reason))
         elif dropped_count > len(columns[0]):
-            raise InputError(f"{path}: more bad rows than good ones, the first at line {dropped[0][0]}: another format?")
+            first = f"the first at line {dropped[0][0]}: {dropped[0][1]}"
+            raise InputError(f"{path}: over {_MOST_LISTED:,} bad rows, more than good ones, {first}")
     if not columns[0]:
         first = f"; line {dropped[0][0]}: {dropped[0][1]}" if dropped else ""
         raise InputError(f"{path}: no usable request{first}")
@@ -132,14 +132,21 @@ def _collect(path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool) 
 
 def _poisson(n: int, rate_per_s: float, seed: int) -> npt.NDArray[np.float64]:
     gaps = np.random.default_rng(seed).exponential(1 / rate_per_s, n)
-    return np.cumsum(gaps) - gaps[0]
+    arrival_s: npt.NDArray[np.float64] = np.cumsum(gaps) - gaps[0]
+    return arrival_s
 
 
 def _spread_ties(time_ns: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
-    """Return ascending times in seconds: each stamp and a uniform share of what the stamps leave open."""
-    resolution_ns = next((step for step in _RESOLUTIONS_NS if not (time_ns % step).any()), 1)
-    share = np.random.default_rng(seed).random(len(time_ns)) * resolution_ns
-    return np.sort(time_ns + share) / 1e9  # nobody leaves its stamp's step, so sorting orders each tie alone
+    """Return ascending times in seconds: each stamp and a uniform share of the smallest step to another stamp.
+
+    The unit of the stamps would not do: Mooncake counts in ms and stamps every three seconds.
+    """
+    steps_ns = np.diff(time_ns)
+    smallest_ns = int(steps_ns[steps_ns > 0].min()) if steps_ns.any() else 0
+    share = np.random.default_rng(seed).random(len(time_ns)) * smallest_ns
+    # Nobody leaves its stamp's step, so sorting orders each tie alone.
+    moved: npt.NDArray[np.float64] = np.sort(time_ns + share) / 1e9
+    return moved
 
 
 def _short_enough(

@@ -1,0 +1,1 @@
+"""What went wrong in the field, a file a topic: each kind of fault and what is right."""
