@@ -24,7 +24,7 @@ def _normal(name: str) -> str:
 def installed(path: list[str]) -> dict[str, str]:
     """Return name -> version for the folders of ``path``, the first found counting.
 
-    `pip freeze` will not do: of a package from a local wheel, which is how vLLM gets into its image, it gives no version.
+    `pip freeze` will not do: it gives no version for a package from a local wheel, as vLLM is in its image.
     """
     folders = [folder for folder in path if Path(folder).resolve() != SYSTEM]
     found: dict[str, str] = {}

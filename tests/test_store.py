@@ -215,8 +215,11 @@ def test_merge_refuses_what_is_no_results_folder(store: Store, tmp_path: Path) -
     (tmp_path / "text").write_text("hello")
     with tarfile.open(tmp_path / "evil.tar", "w") as archive:
         archive.add(tmp_path / "text", "../../escaped")
+    (tmp_path / "link").symlink_to("/etc")
+    with tarfile.open(tmp_path / "link.tar", "w") as archive:
+        archive.add(tmp_path / "link", "parts")
     for name, says in (("empty", "no parts/"), ("text", "neither a folder nor a tar"), ("evil.tar", "nor a tar"),
-                       ("absent", "neither a folder nor a tar")):  # fmt: skip
+                       ("link.tar", "parts is a link"), ("absent", "neither a folder nor a tar")):  # fmt: skip
         with pytest.raises(InputError, match=says):
             store.merge(tmp_path / name)
     other = Store(tmp_path / "torn")

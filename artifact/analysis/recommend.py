@@ -172,7 +172,8 @@ def _check_objective(question: Question, simulated: Simulated) -> None:
     name = question.config.recommend.objective
     objective = OBJECTIVES[name]
     trials = [trial for of in (simulated.trials, *simulated.by_launch_us.values()) for trial in of]
-    for run in (run for trial in trials for run in (*trial.runs, *trial.base)):
+    runs = [run for trial in trials for runs in (trial.runs, trial.base, *trial.slower.values()) for run in runs]
+    for run in runs:
         if run[objective.column] is None:
             raise InputError(
                 f"recommend.objective={name}: {run['n_requests']} measured requests of workload "

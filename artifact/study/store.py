@@ -6,6 +6,7 @@
 
 import fcntl
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterator
@@ -171,6 +172,22 @@ class Store:
         return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), cell.seconds or 0.0)
 
 
+def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Write the files of ``archive`` under ``folder``; TarError for a link or what would land outside.
+
+    By hand, because the first releases of Python 3.11 cannot have ``extractall`` refuse those.
+    """
+    for member in archive:
+        target = (folder / member.name).resolve()
+        content = archive.extractfile(member) if member.isfile() else None
+        if not target.is_relative_to(folder) or (content is None and not member.isdir()):
+            raise tarfile.TarError(f"{member.name} is a link, or lies outside")
+        if content is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as file:
+                shutil.copyfileobj(content, file)
+
+
 def _opened(other: Path, stack: ExitStack) -> Path:
     """Return the results folder at ``other``; one in a tar is unpacked for as long as ``stack`` is open."""
     if other.is_dir():
@@ -178,7 +195,7 @@ def _opened(other: Path, stack: ExitStack) -> Path:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     try:
         with tarfile.open(other) as archive:
-            archive.extractall(folder, filter="data")  # refuses what would land outside
+            _unpack(archive, folder.resolve())
     except (OSError, tarfile.TarError) as error:
         raise InputError(f"{other}: neither a folder nor a tar that can be unpacked ({error})") from None
     found = sorted(folder.rglob("parts"), key=lambda path: len(path.parts))
