@@ -24,6 +24,7 @@ for file in /etc/pip.conf /etc/ssl/certs; do
 done
 
 build() {
+	rm -rf "$place/results"  # finished cells would not run again
 	mkdir -p "$place/results"
 	chown "$uid" "$place/results"
 	if ! "${store[@]}" inspect --type image debian-python >/dev/null 2>&1; then
