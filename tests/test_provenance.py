@@ -159,3 +159,11 @@ def test_doctor_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     check = _doctor(monkeypatch, NO_GPU, {}, "executor.results=/no/such/folder")["disk for results"]
     assert check.ok is False
     assert check.remedy
+
+
+def test_source_of_a_copy_without_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ARTIFACT_COMMIT", raising=False)
+    _git(tmp_path, "init", "-q")
+    assert provenance.source(tmp_path) == {"commit": None, "dirty": None}
+    monkeypatch.setenv("ARTIFACT_COMMIT", "c0ffee")
+    assert provenance.source(tmp_path) == {"commit": "c0ffee", "dirty": False}

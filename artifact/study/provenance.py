@@ -71,18 +71,20 @@ def _git(root: Path, *arguments: str) -> str | None:
 def source(root: Path = _ROOT) -> dict[str, Any]:
     """Return ``{"commit", "dirty"}`` of the checkout at ``root``; a container's are those of its build.
 
-    The build gives them as ARTIFACT_COMMIT, with ``-dirty`` behind the commit of a changed checkout. Both are null for
-    an installed package, even one that lies inside somebody else's repository.
+    The build gives them as ARTIFACT_COMMIT, with ``-dirty`` behind the commit of a changed checkout; so can whoever
+    copies a checkout to a GPU machine without its history. Both are null for an installed package, even one that lies
+    inside somebody else's repository.
     """
     top = _git(root, "rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() != root.resolve():
+    commit = _git(root, "rev-parse", "--verify", "--quiet", "HEAD")
+    if top is None or Path(top).resolve() != root.resolve() or commit is None:
         built = os.environ.get("ARTIFACT_COMMIT") or None
         return {
             "commit": built and built.removesuffix("-dirty"),
             "dirty": None if built is None else built.endswith("-dirty"),
         }
     status = _git(root, "status", "--porcelain")
-    return {"commit": _git(root, "rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
+    return {"commit": commit, "dirty": None if status is None else bool(status)}
 
 
 def _settings(config: Config) -> dict[str, Any]:

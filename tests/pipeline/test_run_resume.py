@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -288,8 +289,6 @@ def test_limit_stops_before_the_launch_that_would_end_later(store: Store, capsys
 
 
 def test_duplicate_arm_costs_no_start(planned: Plan, store: Store) -> None:
-    from dataclasses import replace
-
     launch = planned.launches[0]
     copies = replace(planned, duplicates={launch.launch_id: "OTHER"})
     summary, begun = go(copies, store)
