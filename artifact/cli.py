@@ -290,3 +290,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a disk or a folder that does not do what was asked of it
+        _say(f"artifact: {error.filename or 'the system'}: {error.strerror or error}")
+        return 3

@@ -126,6 +126,13 @@ def test_help_names_every_command(capsys) -> None:
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
+def test_a_folder_that_cannot_be_written_is_one_line_and_exit_3(capsys, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["figures", f"figures.out={tmp_path}/file/inside"]) == 3
+    err = capsys.readouterr().err.splitlines()
+    assert err == [f"artifact: {tmp_path}/file/inside: Not a directory"]
+
+
 def test_figures_come_out_of_the_shipped_data(capsys, tmp_path) -> None:
     files = [Path(file) for file in answer(capsys, "figures", f"figures.out={tmp_path}")["files"]]
     assert {file.name for file in files} == {
