@@ -1,11 +1,13 @@
-"""What every engine keeps to: run on the simulator, and on vLLM where there is a GPU (marked ``gpu``)."""
+"""What every engine keeps to: the simulator, the measured one on a stand-in of vLLM, and vLLM on a GPU (``gpu``)."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from fake_support import fake_vllm
 from sim_support import calibration_file, launch, schedule, synthetic_calibration
 
 from artifact.engines.base import Engine
@@ -16,7 +18,7 @@ from artifact.schema import Evidence, Mode
 HEAVY = ["num_reqs", "num_decode", "prefill_tokens", "context_tokens", "wall_ms", "launch_ms", "gpu_ms"]
 
 
-@pytest.fixture(params=["sim", pytest.param("vllm", marks=pytest.mark.gpu)], scope="module")
+@pytest.fixture(params=["sim", "stand-in", pytest.param("vllm", marks=pytest.mark.gpu)], scope="module")
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "vllm":
         pytest.importorskip("vllm", reason="vLLM is not installed")
@@ -32,6 +34,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def started(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Launch, LaunchFacts]]:
     """One engine for all tests: a start on vLLM takes most of a minute."""
     engine: Engine
+    context = ExitStack()
     if kind == "sim":
         from artifact.engines.sim_engine import SimEngine
 
@@ -43,11 +46,15 @@ def started(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tup
 
         engine = VllmEngine()
         given = launch(None, "engine=vllm", "server.gpu_memory_utilization=0.3")
-    try:
-        yield engine, given, engine.start(given)
-    finally:
-        engine.close()
-        engine.close()  # safe twice
+        if kind == "stand-in":
+            context.enter_context(fake_vllm(tmp_path_factory.mktemp("cache")))
+            given = launch(None, "engine=vllm", "engine.pin_cores=false")
+    with context:
+        try:
+            yield engine, given, engine.start(given)
+        finally:
+            engine.close()
+            engine.close()  # safe twice
 
 
 def test_facts_name_the_three_modes(started: tuple[Engine, Launch, LaunchFacts], kind: str) -> None:

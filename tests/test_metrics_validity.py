@@ -98,3 +98,17 @@ def test_too_little_is_unknown_and_no_flag(rows: pd.DataFrame) -> None:
 @pytest.mark.parametrize(("jitter_us", "expected"), [(None, []), (250.0, []), (1000.0, []), (1001.0, ["host_jitter"])])
 def test_host_jitter_over_a_millisecond_is_flagged(jitter_us: float | None, expected: list[str]) -> None:
     assert found(steps([20] * 50), STEADY, jitter_us) == expected
+
+
+def test_cells_of_the_heavy_probe_are_flagged() -> None:
+    """Also those that are shipped: their latencies are no result, and nothing may take them for one."""
+    from pathlib import Path
+
+    from artifact.study.store import read_cells, read_steps
+
+    data = Path(__file__).parents[1] / "paper_figures" / "data" / "calibrate"
+    steps = read_steps(data)
+    heavy = set(steps[steps["wall_ms"].notna()]["cell_id"])
+    flagged = read_cells(data).set_index("cell_id")["flags"].eq("heavy_probe")
+    assert set(flagged.index[flagged]) == heavy
+    assert 0 < len(heavy) < len(flagged)

@@ -214,7 +214,8 @@ def shipped(root: Path, blocks: int) -> Path:
             value = {Mode.FULL: 2.0, Mode.FULL_AND_PIECEWISE: 3.0}.get(mode, 9.0 + place) * (1 + 0.01 * (block % 3))
             numbers = dict.fromkeys(("tpot_p50_ms", "tpot_p99_ms", "ttft_p99_ms"), value)
             cells.append(
-                {"cell_id": name, "launch_id": name, "block": str(block), "requested_mode": mode.value, "status": "ok",
+                {"cell_id": name, "launch_id": name, "study": "s", "host_id": "h", "block": str(block),
+                 "requested_mode": mode.value, "status": "ok",
                  "realised_mode": mode.value, "evidence": "measured", "model": "qwen3-0.6b", "backend": "FLASH_ATTN",
                  "server_hash": server_hash(config), "workload": "churn", "offered_rate": 41.0, "flags": "",
                  "goodput": 1.0, "output_tokens_per_s": 5000.0} | numbers

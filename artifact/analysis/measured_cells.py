@@ -83,7 +83,11 @@ def _close(config: Config, modes: tuple[Mode, ...], root: Path) -> pd.DataFrame:
             ]
         )
     found = [frame for frame in found if len(frame)]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    if not found:
+        return pd.DataFrame()
+    cells = pd.concat(found, ignore_index=True)
+    # Blocks are numbered within a study, and pair within one machine alone.
+    return cells.assign(block=cells["study"] + "/" + cells["block"] + " on " + cells["host_id"])
 
 
 def _trial(cells: pd.DataFrame, mode: Mode, blocks: tuple[str, ...]) -> Trial:

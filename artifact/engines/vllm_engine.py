@@ -84,8 +84,7 @@ class VllmEngine:
         """See ``Engine.measure``."""
         prompts = [self._prompt(schedule, index) for index in range(len(schedule))]
         jitter = self._call("cpu_jitter_us")
-        if heavy_probe:
-            self._call("heavy_start")
+        self._call("heavy_start" if heavy_probe else "heavy_off")  # a cell that timed out may have left it on
         gc.collect()
         gc.freeze()  # a collection in the client would look like a slow engine
         with nvml.Sampler() as sampler:

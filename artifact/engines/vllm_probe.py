@@ -127,13 +127,13 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
 
     def heavy_start(self) -> None:
         """Put the hooks in place and begin to record every step."""
-        self._unhook()  # a cell that timed out may have left them
+        self.heavy_off()  # hooks never stack
         self._steps: list[dict[str, Any]] = []
         self._hook()
 
     def heavy_stop(self) -> list[list[float | int | str | None]]:
         """Take the hooks away; return the steps since ``heavy_start``, one list each: ``vllm_records.HEAVY_FIELDS``."""
-        self._unhook()
+        self.heavy_off()
         torch.cuda.synchronize()
         rows: list[list[float | int | str | None]] = []
         for index, step in enumerate(self._steps):
@@ -147,7 +147,8 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
             rows.append([step["start"], *composition, wall_ms, step["host_ms"], gpu_ms])
         return rows
 
-    def _unhook(self) -> None:
+    def heavy_off(self) -> None:
+        """Take the hooks away, if any are there."""
         for name in _HOOKED:
             self.model_runner.__dict__.pop(name, None)  # the method of the class shows again
 

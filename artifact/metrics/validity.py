@@ -3,6 +3,7 @@
 | flag | rule |
 |---|---|
 | unsteady | open loops: the running requests have a trend over the measured window, see ``trend`` |
+| heavy_probe | every step was recorded in the worker, which slows it: such a cell is for steps, not for latencies |
 | host_jitter | the host overslept a 1 ms sleep by more than 1 ms in one of a hundred before the cell |
 """
 
@@ -64,6 +65,7 @@ def flags(
     found = trend(steps, window) if workload.arrival.process in _OPEN_LOOPS else None
     jitter_us = conditions.cpu_jitter_us
     held = {
+        "heavy_probe": bool(steps["wall_ms"].notna().any()),
         "unsteady": found is not None and found.change > _TREND_CHANGE and found.errors > _TREND_ERRORS,
         "host_jitter": jitter_us is not None and jitter_us > _JITTER_US,
     }

@@ -4,7 +4,7 @@ It lets the engine and its probe run without a GPU, so that a wrong call, a lost
 test. It proves nothing about vLLM: a step takes a millisecond whatever it holds, bytes are round numbers, nothing is
 compiled, the core shares the client's process and thread, and scheduling is synchronous. Which graphs there are and
 which a batch gets agrees with what an H200 answered (tests/golden) for the study's server; no other server is claimed.
-Raising in one process, it also cannot show how an engine core dies: ``EngineDeadError`` is raised as vLLM does it.
+How a core process dies it cannot show either: an exception in a step only makes the front end report it as vLLM does.
 """
 
 from vllm.sampling_params import SamplingParams as SamplingParams

@@ -86,7 +86,11 @@ class AsyncLLM:
             del self.queues[request_id]
 
     async def collective_rpc(
-        self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> list[Any]:
         if self.errored:
             raise EngineDeadError

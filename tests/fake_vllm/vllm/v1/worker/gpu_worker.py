@@ -13,13 +13,13 @@ class BatchDescriptor(NamedTuple):
     uniform: bool = False
 
 
+KINDS = (CUDAGraphMode.PIECEWISE, CUDAGraphMode.FULL)
+
+
 class CudagraphDispatcher:
     def __init__(self, mode: CUDAGraphMode, sizes: list[int], max_num_seqs: int) -> None:
         self.cudagraph_mode, self.sizes = mode, sizes
-        self.cudagraph_keys: dict[CUDAGraphMode, set[BatchDescriptor]] = {
-            CUDAGraphMode.PIECEWISE: set(),
-            CUDAGraphMode.FULL: set(),
-        }
+        self.cudagraph_keys: dict[Any, set[BatchDescriptor]] = {kind: set() for kind in KINDS}
         decode, mixed = mode.kinds()
         if mixed is not CUDAGraphMode.NONE:
             self.cudagraph_keys[mixed] |= {BatchDescriptor(size) for size in sizes}
@@ -31,7 +31,7 @@ class CudagraphDispatcher:
     ) -> tuple[CUDAGraphMode, BatchDescriptor]:
         padded = next((size for size in self.sizes if size >= num_tokens), num_tokens)
         uniform = [BatchDescriptor(padded, padded, True)] if uniform_decode else []
-        for mode in (CUDAGraphMode.FULL, CUDAGraphMode.PIECEWISE):
+        for mode in reversed(KINDS):  # FULL first
             for key in [*uniform, BatchDescriptor(padded)]:
                 if key in self.cudagraph_keys[mode]:
                     return mode, key
