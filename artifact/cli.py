@@ -138,7 +138,8 @@ def _figures(overrides: list[str]) -> Answer:
     config = load(overrides)
     if config.figures.source == "results":
         root = Path(config.executor.results)
-        names = [name for name, (study, _) in plots.FIGURES.items() if (root / study / "cells.parquet").exists()]
+        run = {path.parent.name for path in root.glob("*/cells.parquet")}
+        names = [name for name, (studies, _) in plots.FIGURES.items() if run & set(studies)]
         if not names:
             raise InputError(f"{root}: no finished study that has a figure; artifact run study=smoke makes one")
     else:

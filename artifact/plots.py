@@ -35,7 +35,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The rows of one study folder and the line that says what they are."""
+    """The rows of one or more studies and the line that says what they are."""
 
     cells: pd.DataFrame
     launches: pd.DataFrame
@@ -43,17 +43,25 @@ class Data:
     label: str
 
 
-def load(folder: Path) -> Data:
-    """Read a study's folder (shipped or of results). Raises InputError where there is none or no cell finished."""
-    cells, launches = read_cells(folder), read_launches(folder)
+def load(*folders: Path) -> Data:
+    """Read those of the studies' folders that exist; one kind of evidence alone, measured where there is any.
+
+    Raises InputError where none exists or no cell is finished.
+    """
+    found = [folder for folder in folders if (folder / "cells.parquet").exists()] or list(folders[:1])
+    cells, launches, steps = (
+        pd.concat([read(folder) for folder in found], ignore_index=True)
+        for read in (read_cells, read_launches, read_steps)
+    )
     cells = cells[cells["status"] == "ok"]
     if cells.empty:
-        raise InputError(f"{folder}: no finished cell to draw")
+        raise InputError(f"{found[0]}: no finished cell to draw")
+    evidence = min(cells["evidence"])  # measured, before simulated
+    cells = cells[cells["evidence"] == evidence]
     launches = launches[launches["launch_id"].isin(cells["launch_id"])]
     gpu = ", ".join(sorted(launches["gpu_name"].dropna().unique())) or "GPU unknown"
-    evidence = " and ".join(sorted(cells["evidence"].unique()))
     models = ", ".join(sorted(cells["model"].unique()))
-    return Data(cells, launches, read_steps(folder), f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
+    return Data(cells, launches, steps, f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
 
 
 def arm_style(arm: str) -> dict[str, Any]:
@@ -164,10 +172,49 @@ def _caption(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=7, color="#444444")
 
 
-# name of the file -> the study whose rows it shows, and the function that draws it
-FIGURES: dict[str, tuple[str, Callable[[Data], Figure]]] = {
-    "fig01_step_time": ("calibrate", step_time),
-    "fig02_tpot_memory": ("smoke", tpot_memory),
+_PHASES = {
+    "load_s": ("load weights", ""),
+    "compile_s": ("compile", "///"),
+    "profile_s": ("profile memory", "..."),
+    "capture_s": ("capture graphs", "xxx"),
+    "unexplained_s": ("unexplained", ""),
+}
+
+
+def startup(data: Data) -> Figure:
+    """Seconds from asking for an engine until it is ready, by phase: mean of the launches of an arm, cold and warm."""
+    launches = data.launches.dropna(subset=["start_s", "compile_cache"])
+    if launches.empty:
+        raise InputError("no launch with a start-up time to draw")
+    groups = {
+        f"{arm}, {cache}" if cache != "off" else arm: rows
+        for arm in arm_order(launches["arm"])
+        for cache in ("cold", "warm", "off")
+        if len(rows := launches[(launches["arm"] == arm) & (launches["compile_cache"] == cache)])
+    }
+    figure = Figure(figsize=(8.0, 0.42 * len(groups) + 1.4), layout="constrained")
+    axes = figure.subplots()
+    place, left = np.arange(len(groups)), np.zeros(len(groups))
+    for shade, (column, (words, hatch)) in zip(("1.0", "0.85", "0.7", "0.9", "0.4"), _PHASES.items(), strict=True):
+        width = np.array([rows[column].astype(float).mean() for rows in groups.values()])
+        axes.barh(place, width, 0.7, left=left, color=shade, hatch=hatch, ec="k", linewidth=0.6, label=words)
+        left = left + np.nan_to_num(width)
+    for y, end, rows in zip(place, left, groups.values(), strict=True):
+        axes.annotate(f"{end:.1f} (n = {len(rows)})", (end, y), **_BESIDE)
+    axes.set_yticks(place, list(groups), fontsize=8)
+    axes.invert_yaxis()
+    axes.margins(x=0.17)
+    axes.set_xlabel("start-up without importing vLLM (s); cold, warm: the compile cache")
+    figure.legend(loc="outside upper center", ncols=len(_PHASES), fontsize=8)
+    _caption(figure, f"{data.label}; n = {len(launches)} launches")
+    return figure
+
+
+# name of the file -> the studies whose rows it shows, and the function that draws it
+FIGURES: dict[str, tuple[tuple[str, ...], Callable[[Data], Figure]]] = {
+    "fig01_step_time": (("calibrate",), step_time),
+    "fig02_tpot_memory": (("smoke",), tpot_memory),
+    "fig03_startup": (("smoke", "calibrate", "saturation", "load_sweep"), startup),
 }
 
 
@@ -176,8 +223,8 @@ def draw(name: str, data_root: Path, out: Path) -> list[Path]:
 
     Both are the same bytes for the same data: no date is stored in them.
     """
-    study, function = FIGURES[name]
-    figure = function(load(data_root / study))
+    studies, function = FIGURES[name]
+    figure = function(load(*(data_root / study for study in studies)))
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for suffix, metadata in ((".pdf", {"CreationDate": None}), (".png", {"Software": None})):

@@ -140,6 +140,8 @@ def test_figures_come_out_of_the_shipped_data(capsys, tmp_path) -> None:
         "fig01_step_time.png",
         "fig02_tpot_memory.pdf",
         "fig02_tpot_memory.png",
+        "fig03_startup.pdf",
+        "fig03_startup.png",
     }
     again = tmp_path / "again"
     main(["figures", f"figures.out={again}"])

@@ -1,0 +1,13 @@
+"""Start-up by phase, cold and warm, by mode.
+
+Reads paper_figures/data, writes paper_figures/out: no GPU, no server, no network.
+"""
+
+from pathlib import Path
+
+from artifact.plots import draw
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    print(*draw("fig03_startup", HERE / "data", HERE / "out"), sep="\n")
