@@ -58,8 +58,10 @@ def _plan(overrides: list[str]) -> Answer:
     from artifact.engines.choose import choose
     from artifact.study.plan import describe, plan
 
-    choice = choose(load(overrides).engine)
-    return describe(plan(overrides, choice.evidence, nvml.describe().name))
+    engine = load(overrides).engine
+    # What a study costs on a GPU is asked where there is none, too.
+    evidence = Evidence.MEASURED if engine.kind == "vllm" else choose(engine).evidence
+    return describe(plan(overrides, evidence, nvml.describe().name))
 
 
 def _run(overrides: list[str]) -> Answer:

@@ -100,6 +100,13 @@ def test_plan_lists_every_cell(capsys) -> None:
     assert {launch["arm"] for launch in found["launches"]} >= {"EAGER", "NONE", "FULL", "FULL@FLASHINFER"}
 
 
+def test_gpu_minutes_are_planned_without_a_gpu(capsys, monkeypatch) -> None:
+    monkeypatch.setattr("artifact.engines.choose.gpu_present", lambda: False)
+    found = answer(capsys, "plan", "engine=vllm")
+    assert found["evidence"] == "measured"
+    assert found["gpu_minutes"] == found["minutes"] > 5
+
+
 def test_trace_describes_a_file(capsys, tmp_path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:15:46.6805900,374,44\n" * 2)

@@ -5,11 +5,11 @@ import numpy as np
 from artifact.records import Schedule
 from artifact.schema import Config, Evidence
 
-# Seconds of a start on one H200 with a small model: 51 cold, 25 with a warm compile cache; the first FLASHINFER
-# start compiles its kernels besides.
+# Seconds from forking an engine until its first cell begins, Qwen3-0.6B on one H200 (paper_figures/data): its start
+# and 4 s of probes and warm-up. The first FLASHINFER start compiles its kernels besides.
 _COLD_START_S = 50.0
-_WARM_START_S = 25.0
-_FIRST_FLASHINFER_S = 230.0
+_WARM_START_S = 19.0
+_FIRST_FLASHINFER_S = 160.0
 _DRAIN_S = 5.0
 _STEP_S = 0.01  # of a decode step, generously: NONE takes 13 ms, the graphs 2 to 6
 _SIM_START_S = 0.5
