@@ -6,6 +6,7 @@ and line style as well as in colour.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,13 @@ class Data:
 
     cells: pd.DataFrame
     launches: pd.DataFrame
-    steps: pd.DataFrame
+    folders: tuple[Path, ...]
     label: str
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The studies' steps, read when a figure asks for them: by far the largest of the files."""
+        return pd.concat([read_steps(folder) for folder in self.folders], ignore_index=True)
 
 
 def load(*folders: Path) -> Data:
@@ -49,9 +55,8 @@ def load(*folders: Path) -> Data:
     Raises InputError where none exists or no cell is finished.
     """
     found = [folder for folder in folders if (folder / "cells.parquet").exists()] or list(folders[:1])
-    cells, launches, steps = (
-        pd.concat([read(folder) for folder in found], ignore_index=True)
-        for read in (read_cells, read_launches, read_steps)
+    cells, launches = (
+        pd.concat([read(folder) for folder in found], ignore_index=True) for read in (read_cells, read_launches)
     )
     cells = cells[cells["status"] == "ok"]
     if cells.empty:
@@ -61,7 +66,7 @@ def load(*folders: Path) -> Data:
     launches = launches[launches["launch_id"].isin(cells["launch_id"])]
     gpu = ", ".join(sorted(launches["gpu_name"].dropna().unique())) or "GPU unknown"
     models = ", ".join(sorted(cells["model"].unique()))
-    return Data(cells, launches, steps, f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
+    return Data(cells, launches, tuple(found), f"{evidence}, {gpu}, {models}, vLLM 0.21.0")
 
 
 def arm_style(arm: str) -> dict[str, Any]:

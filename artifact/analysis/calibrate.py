@@ -14,6 +14,7 @@ from artifact.analysis.host_fit import fit_host, loop_design, typical_pace, unpr
 from artifact.analysis.launch_medians import agreed, median, median_facts, provenance
 from artifact.analysis.step_fit import MIN_ROWS, Array, fit_gpu, fit_tail, gpu_design, gpu_rows, launch_design
 from artifact.errors import InputError
+from artifact.metrics.memory import believed
 from artifact.schema import Evidence, HardwareConfig, Mode
 from artifact.simulator.cost import (
     CALIBRATIONS,
@@ -25,6 +26,7 @@ from artifact.simulator.cost import (
     calibration_file,
     table_name,
 )
+from artifact.study.store import read_cells, read_launches, read_requests, read_steps
 
 _COMPOSITION = ("runtime_mode", "num_tokens", "padded_tokens", "num_reqs", "num_decode", "prefill_tokens",
                 "context_tokens", "launch_ms")  # fmt: skip
@@ -230,13 +232,10 @@ def fit_folder(folder: Path, model: str, hardware: HardwareConfig, backend: str 
 
     Raises InputError, naming the file, where one is missing or has no such rows.
     """
-    frames = {}
     for name in ("cells", "launches", "steps", "requests"):
-        file = folder / f"{name}.parquet"
-        if not file.is_file():
-            raise InputError(f"{file}: no such file; run a study with engine.heavy_probe=true first")
-        frames[name] = pd.read_parquet(file)
-    cells, launches = frames["cells"], frames["launches"]
+        if not (folder / f"{name}.parquet").is_file():
+            raise InputError(f"{folder / name}.parquet: no such file; run a study with engine.heavy_probe=true first")
+    cells, launches = read_cells(folder), believed(read_launches(folder))
     cells = cells[(cells["status"] == "ok") & (cells["model"] == model) & (cells["backend"] == backend)]
     launches = launches[launches["launch_id"].isin(cells["launch_id"])]
     names = launches["gpu_name"].dropna().unique()
@@ -245,9 +244,8 @@ def fit_folder(folder: Path, model: str, hardware: HardwareConfig, backend: str 
     if other := sorted(set(names) - {hardware.full_name}):
         raise InputError(f"{folder}/launches.parquet: measured on {', '.join(other)}, not on {hardware.full_name}")
     modes = cells[["cell_id", "launch_id", "requested_mode", "resolved_mode", "realised_mode"]]
-    steps = frames["steps"].merge(modes, on="cell_id")
-    requests = frames["requests"][frames["requests"]["cell_id"].isin(cells["cell_id"])]
-    return fit(steps, launches, requests, hardware, model)
+    steps = read_steps(folder).merge(modes, on="cell_id")
+    return fit(steps, launches, read_requests(folder, cells["cell_id"]), hardware, model)
 
 
 def save(calibration: Calibration, folder: Path = CALIBRATIONS) -> Path:
