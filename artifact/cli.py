@@ -8,7 +8,6 @@ import argparse
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,11 +17,10 @@ import pandas as pd
 from rich.console import Console
 
 from artifact import __version__, tables, tables_recommend
-from artifact.config import load, nearest
+from artifact.commands import answers, environment, results, studies
+from artifact.commands.common import Answer, say
+from artifact.config import nearest
 from artifact.errors import ArtifactError, InputError
-from artifact.schema import Evidence
-
-Answer = dict[str, Any]
 
 
 class Command(NamedTuple):
@@ -33,207 +31,28 @@ class Command(NamedTuple):
     show: Callable[[Answer, Console], None]
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _doctor(overrides: list[str]) -> Answer:
-    from artifact.study.doctor import doctor
-
-    checks = doctor(load(overrides))
-    return {
-        "checks": [check._asdict() for check in checks],
-        "exit_code": 3 if any(c.ok is False for c in checks) else 0,
-    }
-
-
-def _explain(overrides: list[str]) -> Answer:
-    from artifact.graphs.explain import explain
-
-    return explain(load(overrides))
-
-
-def _plan(overrides: list[str]) -> Answer:
-    from artifact.engines import nvml
-    from artifact.engines.choose import choose
-    from artifact.study.plan import describe, plan
-
-    engine = load(overrides).engine
-    # What a study costs on a GPU is asked where there is none, too.
-    evidence = Evidence.MEASURED if engine.kind == "vllm" else choose(engine).evidence
-    return describe(plan(overrides, evidence, nvml.describe().name))
-
-
-def _run(overrides: list[str]) -> Answer:
-    from artifact.engines import nvml
-    from artifact.engines.choose import choose
-    from artifact.engines.isolate import Isolated
-    from artifact.simulator.cost import load_calibration
-    from artifact.study.plan import plan
-    from artifact.study.run import run
-    from artifact.study.store import Store
-    from artifact.study.tracking import Tracker
-
-    config = load(overrides)
-    choice = choose(config.engine)
-    _say(choice.sentence)
-    gpu = nvml.describe()
-    planned = plan(overrides, choice.evidence, gpu.name)
-    source = f"measured on {gpu.name}, vLLM {config.engine.vllm_version}"
-    if choice.evidence is Evidence.SIMULATED:
-        models = {launch.config.model.name: launch.config for launch in planned.launches}
-        for name, of_launch in models.items():
-            calibration = load_calibration(of_launch.engine.calibration, of_launch.hardware, name)
-            source = f"simulated, calibrated on {calibration.gpu_name}"
-            _say(f"evidence: {source} with {name}")
-    folder = Path(config.executor.results) / config.study.name
-    engine_class = choice.engine_class()
-    tracker = Tracker(config.tracking, folder)
-    try:
-        summary = run(
-            planned, Store(folder), lambda log: Isolated(engine_class, choice.preload, log), on_launch=tracker.log
-        )
-    finally:
-        tracker.close()
-    rows = _rows(folder, config.study.name, choice.evidence)
-    return {**summary, "source": source, **rows, "exit_code": 1 if summary["failed"] else 0}
-
-
-def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
-    """Return the study's rows and, for simulated ones, the shipped measurements of the same cells beside them."""
-    from artifact.analysis.compare import overview, side_by_side
-    from artifact.study.store import read_cells, read_launches
-
-    cells = read_cells(folder)
-    rows: Answer = {"rows": overview(cells, read_launches(folder)).to_dict("records")}
-    measured = _shipped_folder() / study
-    if evidence is Evidence.SIMULATED and measured.is_dir():
-        rows["beside_measured"] = side_by_side(cells, read_cells(measured)).to_dict("records")
-    return rows
-
-
-def _calibrate(overrides: list[str]) -> Answer:
-    from artifact.analysis.calibrate import fit_folder, save
-
-    overrides = ["study=calibrate", *overrides]
-    config = load(overrides)
-    folder = Path(config.executor.results) / config.study.name
-    if config.engine.kind != "sim":
-        _run(overrides)
-    calibration = fit_folder(folder, config.model.name, config.hardware)
-    fit = {
-        name: f"{t.error_p50:.1%} median, {t.error_p90:.1%} p90 of {t.rows} steps"
-        for name, t in calibration.tables.items()
-    }
-    return {"file": str(save(calibration, folder)), "gpu": calibration.gpu_name, "fit": fit}
-
-
-def _trace(overrides: list[str]) -> Answer:
-    from artifact.workloads.traces import describe, read
-
-    return describe(read(load(overrides).trace))
-
-
-def _figures(overrides: list[str]) -> Answer:
-    from artifact import plots
-
-    config = load(overrides)
-    if config.figures.source == "results":
-        root = Path(config.executor.results)
-        run = {path.parent.name for path in root.glob("*/cells.parquet")}
-        names = [name for name, (studies, _) in plots.FIGURES.items() if run & set(studies)]
-        if not names:
-            raise InputError(f"{root}: no finished study that has a figure; artifact run study=smoke makes one")
-    else:
-        root, names = _shipped(), list(plots.FIGURES)
-    out = Path(config.figures.out)
-    return {"source": str(root), "files": [str(path) for name in names for path in plots.draw(name, root, out)]}
-
-
-def _claims(overrides: list[str]) -> Answer:
-    from artifact.analysis import claims
-
-    config = load(overrides)
-    root = Path(config.executor.results) if config.figures.source == "results" else _shipped()
-    checked = claims.check(claims.read_claims(), root)
-    rows = [
-        {
-            "id": each.claim.id,
-            "verdict": each.verdict,
-            "expected": each.claim.expected,
-            "statement": each.claim.statement,
-            "left": each.left,
-            "is": each.claim.is_,
-            "right": each.right,
-            "reason": each.reason,
-            "figure": each.claim.figure,
-            "human_minutes": each.claim.human_minutes,
-            "compute_minutes": each.claim.compute_minutes,
-        }
-        for each in checked
-    ]
-    surprises = [row["id"] for row in rows if row["verdict"] != row["expected"]]
-    return {"source": str(root), "claims": rows, "surprises": surprises, "exit_code": 1 if surprises else 0}
-
-
-def _shipped_folder() -> Path:
-    return Path(__file__).resolve().parent.parent / "paper_figures" / "data"
-
-
-def _shipped() -> Path:
-    folder = _shipped_folder()
-    if not folder.is_dir():
-        raise InputError(
-            "the shipped measurements are in paper_figures/data of a checkout; this is an installed package"
-        )
-    return folder
-
-
-def _recommend(overrides: list[str]) -> Answer:
-    from rich.progress import Progress
-
-    from artifact.analysis.recommend import recommend
-
-    folder = _shipped_folder()
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("simulating every mode", total=1.0)
-        return recommend(overrides, folder if folder.is_dir() else None, lambda share: progress.advance(task, share))
-
-
-def _sync(overrides: list[str]) -> Answer:
-    from artifact.study.tracking import sync
-
-    config = load(overrides)
-    folder = Path(config.executor.results) / config.study.name
-    return dict(sync(folder, config.tracking))
-
-
-def _ui(overrides: list[str]) -> Answer:
-    from artifact.study.tracking import ui_command
-
-    command = ui_command(load(overrides))
-    _say(" ".join(command))
-    return {"exit_code": subprocess.run(command, check=False).returncode}
-
-
 COMMANDS: dict[str, Command] = {
-    "doctor": Command("check GPU, driver, NVML, vLLM, disk and cache, and say what to do", _doctor, tables.doctor),
-    "explain": Command("resolve a mode and show sizes, graphs and what falls through", _explain, tables.explain),
-    "plan": Command("the cells in order, launches, minutes and disk", _plan, tables.plan),
-    "run": Command("run a study; resumes by itself", _run, tables.run),
-    "calibrate": Command(
-        "measure steps (study=calibrate) and fit the simulator's cost model", _calibrate, tables.pairs
+    "doctor": Command(
+        "check GPU, driver, NVML, vLLM, disk and cache, and say what to do", environment.doctor, tables.doctor
     ),
-    "trace": Command("read, check and describe a request trace", _trace, tables.pairs),
-    "figures": Command("draw the figures, from shipped data or from results", _figures, tables.pairs),
-    "claims": Command("check every claim against shipped data, or results", _claims, tables.claims),
+    "explain": Command(
+        "resolve a mode and show sizes, graphs and what falls through", environment.explain, tables.explain
+    ),
+    "plan": Command("the cells in order, launches, minutes and disk", studies.plan, tables.plan),
+    "run": Command("run a study; resumes by itself", studies.run, tables.run),
+    "calibrate": Command(
+        "measure steps (study=calibrate) and fit the simulator's cost model", studies.calibrate, tables.pairs
+    ),
+    "trace": Command("read, check and describe a request trace", answers.trace, tables.pairs),
+    "figures": Command("draw the figures, from shipped data or from results", results.figures, tables.pairs),
+    "claims": Command("check every claim against shipped data, or results", results.claims, tables.claims),
     "recommend": Command(
         "which mode to run for a workload, a trace or a vllm serve command; --plot draws it",
-        _recommend,
+        answers.recommend,
         tables_recommend.recommend,
     ),
-    "sync": Command("rebuild the MLflow view of a study from its results", _sync, tables.pairs),
-    "ui": Command("browse the runs in MLflow's UI on 127.0.0.1", _ui, lambda *_: None),
+    "sync": Command("rebuild the MLflow view of a study from its results", studies.sync, tables.pairs),
+    "ui": Command("browse the runs in MLflow's UI on 127.0.0.1", environment.ui, lambda *_: None),
 }
 
 
@@ -274,9 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError(f"--plot: belongs to recommend; {options.command} has no picture")
         answer = _clean(command.answer(options.overrides))
         if options.plot:
-            from artifact import plots
+            from artifact.plots.recommendation import recommendation
 
-            answer["plot"] = str(plots.recommendation(answer, Path(answer["out"])))
+            answer["plot"] = str(recommendation(answer, Path(answer["out"])))
         code = int(answer.pop("exit_code", 0))
         if options.json:
             print(json.dumps(answer, indent=1, allow_nan=False))
@@ -285,14 +104,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command.show(answer, Console() if sys.stdout.isatty() else Console(width=120))
         return code
     except ArtifactError as error:
-        _say(f"artifact: {error}")
+        say(f"artifact: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        _say("artifact: stopped; what was finished is kept, the same command goes on")
+        say("artifact: stopped; what was finished is kept, the same command goes on")
         return 130
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a disk or a folder that does not do what was asked of it
-        _say(f"artifact: {error.filename or 'the system'}: {error.strerror or error}")
+        say(f"artifact: {error.filename or 'the system'}: {error.strerror or error}")
         return 3

@@ -1,0 +1,27 @@
+"""Overrides in; answers for a workload or a trace out."""
+
+import sys
+
+from rich.console import Console
+
+from artifact.commands.common import Answer, shipped_folder
+from artifact.config import load
+
+
+def recommend(overrides: list[str]) -> Answer:
+    """Rank the modes for the configured workload."""
+    from rich.progress import Progress
+
+    from artifact.analysis.recommend import recommend
+
+    folder = shipped_folder()
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("simulating every mode", total=1.0)
+        return recommend(overrides, folder if folder.is_dir() else None, lambda share: progress.advance(task, share))
+
+
+def trace(overrides: list[str]) -> Answer:
+    """Read, check and describe the configured trace."""
+    from artifact.workloads.traces import describe, read
+
+    return describe(read(load(overrides).trace))

@@ -1,0 +1,94 @@
+"""Overrides in; a study planned, run, fitted and brought to the tracker, out."""
+
+from pathlib import Path
+
+from artifact.commands.common import Answer, say, shipped_folder
+from artifact.config import load
+from artifact.schema import Evidence
+
+
+def plan(overrides: list[str]) -> Answer:
+    """Return the study's launches and cells in order, with what they are expected to take."""
+    from artifact.engines import nvml
+    from artifact.engines.choose import choose
+    from artifact.study.plan import describe, plan
+
+    engine = load(overrides).engine
+    # What a study costs on a GPU is asked where there is none, too.
+    evidence = Evidence.MEASURED if engine.kind == "vllm" else choose(engine).evidence
+    return describe(plan(overrides, evidence, nvml.describe().name))
+
+
+def run(overrides: list[str]) -> Answer:
+    """Run what is left of the study; return the summary and its rows. Exit code 1 where a cell failed."""
+    from artifact.engines import nvml
+    from artifact.engines.choose import choose
+    from artifact.engines.isolate import Isolated
+    from artifact.simulator.cost import load_calibration
+    from artifact.study.plan import plan
+    from artifact.study.run import run
+    from artifact.study.store import Store
+    from artifact.study.tracking import Tracker
+
+    config = load(overrides)
+    choice = choose(config.engine)
+    say(choice.sentence)
+    gpu = nvml.describe()
+    planned = plan(overrides, choice.evidence, gpu.name)
+    source = f"measured on {gpu.name}, vLLM {config.engine.vllm_version}"
+    if choice.evidence is Evidence.SIMULATED:
+        models = {launch.config.model.name: launch.config for launch in planned.launches}
+        for name, of_launch in models.items():
+            calibration = load_calibration(of_launch.engine.calibration, of_launch.hardware, name)
+            source = f"simulated, calibrated on {calibration.gpu_name}"
+            say(f"evidence: {source} with {name}")
+    folder = Path(config.executor.results) / config.study.name
+    engine_class = choice.engine_class()
+    tracker = Tracker(config.tracking, folder)
+    try:
+        summary = run(
+            planned, Store(folder), lambda log: Isolated(engine_class, choice.preload, log), on_launch=tracker.log
+        )
+    finally:
+        tracker.close()
+    rows = _rows(folder, config.study.name, choice.evidence)
+    return {**summary, "source": source, **rows, "exit_code": 1 if summary["failed"] else 0}
+
+
+def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
+    """Return the study's rows and, for simulated ones, the shipped measurements of the same cells beside them."""
+    from artifact.analysis.compare import overview, side_by_side
+    from artifact.study.store import read_cells, read_launches
+
+    cells = read_cells(folder)
+    rows: Answer = {"rows": overview(cells, read_launches(folder)).to_dict("records")}
+    measured = shipped_folder() / study
+    if evidence is Evidence.SIMULATED and measured.is_dir():
+        rows["beside_measured"] = side_by_side(cells, read_cells(measured)).to_dict("records")
+    return rows
+
+
+def calibrate(overrides: list[str]) -> Answer:
+    """Fit the cost model from study=calibrate, measured first where a GPU is; return the file and its fit."""
+    from artifact.analysis.calibrate import fit_folder, save
+
+    overrides = ["study=calibrate", *overrides]
+    config = load(overrides)
+    folder = Path(config.executor.results) / config.study.name
+    if config.engine.kind != "sim":
+        run(overrides)
+    calibration = fit_folder(folder, config.model.name, config.hardware)
+    fit = {
+        name: f"{t.error_p50:.1%} median, {t.error_p90:.1%} p90 of {t.rows} steps"
+        for name, t in calibration.tables.items()
+    }
+    return {"file": str(save(calibration, folder)), "gpu": calibration.gpu_name, "fit": fit}
+
+
+def sync(overrides: list[str]) -> Answer:
+    """Rebuild the tracker's view of the study from its results."""
+    from artifact.study.tracking import sync
+
+    config = load(overrides)
+    folder = Path(config.executor.results) / config.study.name
+    return dict(sync(folder, config.tracking))
