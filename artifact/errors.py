@@ -6,6 +6,9 @@ ArtifactError
 └── CellFailed (1)         one launch or cell failed; becomes a row, never the end of a sweep
 """
 
+import difflib
+from collections.abc import Sequence
+
 
 class ArtifactError(Exception):
     """Base of every error that is reported as one line on stderr, without a traceback."""
@@ -32,3 +35,10 @@ class CellFailed(ArtifactError):
         super().__init__(reason)
         self.status = status
         self.reason = reason
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known name most like ``word``, or an empty string."""
+    swapped = [name for name in known if sorted(name) == sorted(word)]  # two letters: modle is model, not mode
+    close = swapped or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""

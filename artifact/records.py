@@ -15,6 +15,14 @@ from artifact.schema import Config, Evidence, Frozen, Mode, Status
 
 
 @dataclass(frozen=True, eq=False)
+class Forced:
+    """Which sequence each request of a schedule serves, token by token as planned, and in how large a batch."""
+
+    sequence: np.ndarray  # int64, shape (n,): equal numbers are equal prompts and answers
+    batch_shape: np.ndarray  # int64, shape (n,): how many are served at a time
+
+
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """The requests of one cell, fixed before it starts: the same for every arm of a block.
 
@@ -31,6 +39,7 @@ class Schedule:
     seed: int  # of the prompts' token ids
     concurrency: int | None = None
     offered_rate: float | None = None  # requests per second over the measured window; null for closed loops and bursts
+    forced: Forced | None = None  # set where answers are teacher-forced and scored
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -96,6 +105,18 @@ STEP_COLUMNS = {
 }
 
 
+# What the model thought of each forced token: a row for every sequence, batch shape and position of the answer.
+SCORE_COLUMNS = {
+    "sequence": "int64",
+    "batch_shape": "int64",
+    "position": "int64",  # in the answer; 0 comes out of the prefill, the others out of decode steps
+    "token": "int64",  # that was forced
+    "logprob": "float64",  # of that token, natural logarithm, before it was forced
+    "top_token": "int64",  # the most probable one: what greedy decoding would have taken
+    "top_logprob": "float64",
+}
+
+
 @dataclass(frozen=True)
 class Conditions:
     """Host and GPU around a cell: jitter just before it; median clock, mean power and peak temperature in it."""
@@ -108,12 +129,16 @@ class Conditions:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """What one cell gave: frames with exactly REQUEST_COLUMNS and STEP_COLUMNS, and the cell's length in seconds."""
+    """What one cell gave: frames with exactly REQUEST_COLUMNS and STEP_COLUMNS, and the cell's length in seconds.
+
+    ``scores`` has SCORE_COLUMNS; null where nothing was scored, as by an engine that computes no logits.
+    """
 
     requests: pd.DataFrame
     steps: pd.DataFrame
     seconds: float
     conditions: Conditions = Conditions()
+    scores: pd.DataFrame | None = None
 
 
 def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:

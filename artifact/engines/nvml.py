@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -58,9 +59,11 @@ def _handle(nvml: Any) -> Any:
     first = "0" if visible is None else visible.split(",")[0].strip()
     if first in ("", "-1", "NoDevFiles"):
         raise _NoGpu(f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU")
-    if first.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(first))
-    return nvml.nvmlDeviceGetHandleByUUID(first)
+    return _named(nvml, first)
+
+
+def _named(nvml: Any, name: str) -> Any:
+    return nvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else nvml.nvmlDeviceGetHandleByUUID(name)
 
 
 @contextmanager
@@ -127,6 +130,27 @@ def gpu_present() -> bool:
             return True
     except _NoGpu:
         return False
+
+
+def visible() -> dict[str, str | None]:
+    """Return the GPUs that CUDA may use: each one's name in CUDA_VISIBLE_DEVICES, and its UUID or null.
+
+    Empty where NVML sees none. As CUDA does, the list ends before the first name that is no GPU.
+    """
+    found: dict[str, str | None] = {}
+    try:
+        with _device() as (nvml, _):
+            given = os.environ.get("CUDA_VISIBLE_DEVICES")
+            names = map(str, range(nvml.nvmlDeviceGetCount())) if given is None else map(str.strip, given.split(","))
+            for name in names:
+                try:
+                    handle = _named(nvml, name)
+                except nvml.NVMLError:
+                    break
+                found[name] = _text(nvml, "uuid", partial(nvml.nvmlDeviceGetUUID, handle), {})
+    except _NoGpu:
+        pass
+    return found
 
 
 def describe() -> Gpu:

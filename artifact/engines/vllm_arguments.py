@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from artifact.engines.forcing import PROCESSOR
 from artifact.schema import Config, ModelConfig
 
 
@@ -24,8 +25,11 @@ def model_folder(model: ModelConfig) -> Path:
     return folder
 
 
-def engine_arguments(config: Config) -> dict[str, Any]:
-    """Return the keyword arguments of ``AsyncEngineArgs`` for a configuration: dummy weights, exact token ids."""
+def engine_arguments(config: Config, forcing: bool = False) -> dict[str, Any]:
+    """Return the keyword arguments of ``AsyncEngineArgs`` for a configuration: no tokenizer, exact token ids.
+
+    With ``forcing``, requests may have their answers forced (engines.forcing_processor).
+    """
     server = config.server
     attention: dict[str, Any] = {"backend": config.backend.name}
     if config.backend.flash_attn_version is not None:
@@ -38,7 +42,7 @@ def engine_arguments(config: Config) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": str(model_folder(config.model)),
         "skip_tokenizer_init": True,
-        "load_format": "dummy",
+        "load_format": "dummy" if config.model.weights == "dummy" else "safetensors",
         "seed": 0,
         "enforce_eager": config.mode.enforce_eager,
         "compilation_config": compilation,
@@ -57,6 +61,8 @@ def engine_arguments(config: Config) -> dict[str, Any]:
         "enable_prefix_caching": server.enable_prefix_caching,
         "async_scheduling": server.async_scheduling,
     }
+    if forcing:
+        arguments["logits_processors"] = [PROCESSOR]
     if server.enable_sequence_parallelism:
         compilation["pass_config"] = {"enable_sp": True}
     if server.max_loras:

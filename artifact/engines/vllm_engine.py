@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from artifact.engines import nvml
+from artifact.engines.checkpoint import write_checkpoint
 from artifact.engines.client import drive
-from artifact.engines.vllm_arguments import engine_arguments
+from artifact.engines.forcing import EXTRA, scores
+from artifact.engines.vllm_arguments import engine_arguments, model_folder
 from artifact.engines.vllm_records import hollow, join_heavy, launch_facts, light_steps
 from artifact.errors import InputError
-from artifact.records import Conditions, Launch, LaunchFacts, Measurement, Schedule
+from artifact.records import SCORE_COLUMNS, Conditions, Launch, LaunchFacts, Measurement, Schedule, typed
 from artifact.schema import Config, Evidence
-from artifact.workloads.build import build, prompt_buckets, token_ids
+from artifact.workloads.build import build, forced_ids, prompt_buckets, token_ids
 
 # The client spins shortly before each arrival: it gets cores that the engine core never runs on.
 _CLIENT_CORES = 2
@@ -39,6 +42,7 @@ class VllmEngine:
         self._gpu = nvml.Gpu()
         self._config: Config | None = None
         self._records: list[tuple[float, Any]] = []
+        self._scores: list[dict[str, float | int]] = []
         self._served = 0
 
     def start(self, launch: Launch) -> LaunchFacts:
@@ -51,13 +55,16 @@ class VllmEngine:
                 f"server.tensor_parallel_size={config.server.tensor_parallel_size}: graphs and memory are read "
                 "from one worker; measure with 1 (explain takes any)"
             )
+        if config.model.weights == "generated":
+            write_checkpoint(config.model, model_folder(config.model))
+        forcing = any(cell.config.workload.arrival.process == "forced" for cell in launch.cells)
         self._gpu = nvml.describe()
         cores = sorted(os.sched_getaffinity(0))
         pin = config.engine.pin_cores and len(cores) >= 4 * _CLIENT_CORES
         if pin:  # the engine core is forked from this thread and inherits its cores
             os.sched_setaffinity(0, cores[_CLIENT_CORES:])
         begin = time.perf_counter()
-        self._engine = self._runner.run(self._create(config))
+        self._engine = self._runner.run(self._create(config, forcing))
         start_s = time.perf_counter() - begin
         if pin:
             for thread in Path("/proc/self/task").iterdir():
@@ -88,7 +95,7 @@ class VllmEngine:
         gc.collect()
         gc.freeze()  # a collection in the client would look like a slow engine
         with nvml.Sampler() as sampler:
-            self._records = []
+            self._records, self._scores = [], []
             start = time.perf_counter()
             requests = self._runner.run(drive(schedule, self._sender(schedule, prompts), start, limit_s))
             seconds = time.perf_counter() - start
@@ -99,7 +106,7 @@ class VllmEngine:
             steps = join_heavy(steps, self._call("heavy_stop"))
         gpu = sampler.result
         conditions = Conditions(jitter, gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c)
-        return Measurement(requests, steps, seconds, conditions)
+        return Measurement(requests, steps, seconds, conditions, self._scored() if schedule.forced else None)
 
     def close(self) -> None:
         """See ``Engine.close``."""
@@ -117,11 +124,17 @@ class VllmEngine:
         [answer] = self._runner.run(self._engine.collective_rpc(method, args=args))
         return answer
 
-    async def _create(self, config: Config) -> Any:
+    def _scored(self) -> pd.DataFrame:
+        rows = pd.DataFrame(self._scores, columns=list(SCORE_COLUMNS))
+        return typed(rows.sort_values(["batch_shape", "sequence", "position"]), SCORE_COLUMNS)
+
+    async def _create(self, config: Config, forcing: bool) -> Any:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
         from vllm.v1.metrics.loggers import StatLoggerBase
 
+        if forcing:  # vLLM imports it with no GPU in sight: now is better than then
+            import artifact.engines.forcing_processor  # noqa: F401
         engine = self
 
         class Steps(StatLoggerBase):  # type: ignore[misc]
@@ -135,11 +148,22 @@ class VllmEngine:
                 if scheduler_stats is not None:
                     engine._records.append((time.perf_counter(), scheduler_stats))
 
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(config)), stat_loggers=[Steps])
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(config, forcing)), stat_loggers=[Steps])
+
+    def _vocabulary(self) -> int:
+        return int(str(self._required().model.architecture["vocab_size"]))
 
     def _prompt(self, schedule: Schedule, index: int) -> dict[str, list[int]]:
-        vocabulary = int(str(self._required().model.architecture["vocab_size"]))
-        return {"prompt_token_ids": token_ids(schedule, index, vocabulary)}
+        return {"prompt_token_ids": token_ids(schedule, index, self._vocabulary())}
+
+    def _keep(self, schedule: Schedule, index: int, rows: list[dict[str, float | int]]) -> None:
+        """Keep the rows of one request's scores, with what was served and in how large a batch."""
+        if schedule.forced is not None:
+            of_request = {
+                "sequence": int(schedule.forced.sequence[index]),
+                "batch_shape": int(schedule.forced.batch_shape[index]),
+            }
+            self._scores += [of_request | row for row in rows]
 
     def _sender(self, schedule: Schedule, prompts: list[dict[str, list[int]]]) -> Any:
         from vllm import SamplingParams
@@ -148,16 +172,26 @@ class VllmEngine:
         self._served += 1
         prefix = f"cell{self._served}"
 
+        vocabulary = self._vocabulary()
+
         async def send(index: int) -> AsyncIterator[int]:
+            forced = forced_ids(schedule, index, vocabulary)
             parameters = SamplingParams(
                 temperature=0,
                 ignore_eos=True,
                 max_tokens=int(schedule.output_tokens[index]),
                 detokenize=False,
                 output_kind=RequestOutputKind.DELTA,
+                logprobs=None if forced is None else 1,
+                extra_args=None if forced is None else {EXTRA: forced},
             )
+            done = 0
             async for output in self._engine.generate(prompts[index], parameters, request_id=f"{prefix}-{index}"):
-                yield len(output.outputs[0].token_ids)
+                answer = output.outputs[0]
+                if forced is not None:
+                    self._keep(schedule, index, scores(forced, done, answer.token_ids, answer.logprobs))
+                done += len(answer.token_ids)
+                yield len(answer.token_ids)
 
         return send
 

@@ -224,7 +224,9 @@ def _composition(scheduler_output: Any) -> dict[str, Any]:
 def _attention_name(runner: Any) -> str | None:
     names = sorted({group.backend.get_name() for groups in runner.attn_groups for group in groups})
     if names == ["FLASH_ATTN"]:
+        from vllm.config import set_current_vllm_config
         from vllm.v1.attention.backends.fa_utils import get_flash_attn_version
 
-        return f"FLASH_ATTN (FA{get_flash_attn_version()})"
+        with set_current_vllm_config(runner.vllm_config):
+            return f"FLASH_ATTN (FA{get_flash_attn_version()})"
     return "+".join(names) or None

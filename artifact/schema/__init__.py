@@ -8,7 +8,6 @@ from artifact.schema.config import (
     BackendConfig,
     Config,
     EngineConfig,
-    ExecutorConfig,
     ExplainConfig,
     FaultConfig,
     FiguresConfig,
@@ -20,8 +19,12 @@ from artifact.schema.config import (
     TraceConfig,
     TrackingConfig,
 )
+from artifact.schema.executor import ExecutorConfig, RayConfig, SlurmConfig
 from artifact.schema.model import ModelConfig
 from artifact.schema.recommend import RecommendConfig
+from artifact.schema.record import RecordConfig
+from artifact.schema.report import ReportConfig
+from artifact.schema.sizes import SizesConfig
 from artifact.schema.terms import Count, Evidence, Fraction, Frozen, Mode, Natural, NonNegative, Positive, Status
 from artifact.schema.workload import ArrivalConfig, LengthConfig, WorkloadConfig
 
@@ -46,8 +49,13 @@ __all__ = [
     "Natural",
     "NonNegative",
     "Positive",
+    "RayConfig",
     "RecommendConfig",
+    "RecordConfig",
+    "ReportConfig",
     "ServerConfig",
+    "SizesConfig",
+    "SlurmConfig",
     "Status",
     "StudyConfig",
     "TileConfig",

@@ -4,8 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from artifact.errors import nearest
+from artifact.schema.executor import ExecutorConfig
 from artifact.schema.model import ModelConfig
 from artifact.schema.recommend import RecommendConfig
+from artifact.schema.record import RecordConfig
+from artifact.schema.report import ReportConfig
+from artifact.schema.sizes import SizesConfig
 from artifact.schema.terms import Count, Fraction, Frozen, Mode, Natural, NonNegative, Positive
 from artifact.schema.workload import WorkloadConfig
 
@@ -139,7 +144,8 @@ class StudyConfig(Frozen):
     def _known(self) -> Self:
         names = [tile.name for tile in self.tiles]
         if unknown := [name for name in self.only or () if name not in names]:
-            raise ValueError(f"only: no such tile {', '.join(unknown)}; known: {', '.join(names)}")
+            hint = nearest(unknown[0], names)
+            raise ValueError(f"only: no such tile {', '.join(unknown)}{hint}; known: {', '.join(names)}")
         known = sorted({load for tile in self.tiles for load in tile.loads or ()})
         if unknown_loads := [load for load in self.loads or () if load not in known]:
             raise ValueError(f"loads: no tile has {unknown_loads}; known: {known}")
@@ -162,14 +168,6 @@ class TrackingConfig(Frozen):
     experiment: str
 
 
-class ExecutorConfig(Frozen):
-    """conf/executor: where launches run, and how much of the plan one invocation may take."""
-
-    kind: Literal["local"]
-    limit_minutes: Positive | None
-    results: str
-
-
 class ExplainConfig(Frozen):
     """What ``explain`` is asked about besides the configuration itself."""
 
@@ -180,7 +178,7 @@ class TraceConfig(Frozen):
     """conf/config.yaml, ``trace``: how a request trace is read; see ``artifact.workloads.traces``."""
 
     path: str | None
-    format: Literal["auto", "azure", "mooncake", "burstgpt", "vllm", "csv", "jsonl"]
+    format: Literal["auto", "azure", "mooncake", "burstgpt", "vllm", "recording", "csv", "jsonl"]
     time_unit: Literal["s", "ms", "us", "ns"] | None
     columns: dict[Literal["time", "prompt", "output"], str] | None
     rate_per_s: Positive | None  # Poisson arrivals for a format without times
@@ -218,4 +216,7 @@ class Config(Frozen):
     explain: ExplainConfig
     trace: TraceConfig
     figures: FiguresConfig
+    report: ReportConfig
     recommend: RecommendConfig
+    sizes: SizesConfig
+    record: RecordConfig

@@ -1,15 +1,25 @@
 """A model's shape in, bytes of its weights and of its KV cache out."""
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
 from artifact.schema.terms import Frozen
 
 
 class ModelConfig(Frozen):
-    """conf/model: a decoder-only model's real shape (``config.json``), from which dummy weights are made."""
+    """conf/model: a decoder-only model's real shape (``config.json``), from which its weights are made.
+
+    ``weights``: ``dummy`` are vLLM's own, so small that an answer hardly depends on the KV cache: for timing.
+    ``generated`` are written as a checkpoint (engines.checkpoint), and answers depend on all of the context.
+    """
 
     name: str
     hf_id: str
     revision: str | None
     architecture: dict[str, object]
+    # Left out where they are dummy, so that ids of cells are what they were without it.
+    weights: Annotated[Literal["dummy", "generated"], Field(exclude_if=lambda kind: kind == "dummy")] = "dummy"
 
     def _shape(self, key: str, default: int | None = None) -> int:
         value = self.architecture.get(key, default)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from artifact.schema.terms import Count, Frozen, NonNegative, Positive
+from artifact.schema.terms import Count, Frozen, Natural, NonNegative, Positive
 
 _CV = (0.01, 100)  # of gaps: below, they are constant; beyond either, gamma numbers leave what a float holds
 
@@ -50,15 +50,18 @@ class ArrivalConfig(Frozen):
     Open loop: ``constant`` gaps, ``poisson``, or ``gamma`` gaps with coefficient of variation ``cv``; mean rate
     ``rate_per_s``. ``closed``: ``concurrency`` requests are kept in flight. ``bursts``: for each size in
     ``batches``, that many requests at once, the next burst when the last one has finished; ``repeats`` rounds.
-    ``trace``: the trace's own time stamps.
+    ``trace``: the trace's own time stamps. ``forced``: the same requests, teacher-forced, once for each size in
+    ``batches``: that many at a time, ``gap_ms`` apart, until all have been served.
     """
 
-    process: Literal["constant", "poisson", "gamma", "closed", "bursts", "trace"]
+    process: Literal["constant", "poisson", "gamma", "closed", "bursts", "trace", "forced"]
     rate_per_s: Positive | None = None
     cv: Positive | None = None
     concurrency: Count | None = None
     batches: tuple[Count, ...] | None = None
     repeats: Count | None = None
+    # Left out where it is null, so that ids and seeds of cells are what they were without it.
+    gap_ms: Annotated[Positive | None, Field(exclude_if=lambda gap: gap is None)] = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -71,8 +74,10 @@ class ArrivalConfig(Frozen):
             "closed": {"concurrency"},
             "bursts": {"batches", "repeats"},
             "trace": set(),
+            "forced": {"batches", "gap_ms"},
         }[self.process]
-        given = {name for name in ("rate_per_s", "cv", "concurrency", "batches", "repeats") if getattr(self, name)}
+        keys = ("rate_per_s", "cv", "concurrency", "batches", "repeats", "gap_ms")
+        given = {name for name in keys if getattr(self, name)}
         if missing := needs - given:
             raise ValueError(f"arrival.process={self.process} needs {', '.join(sorted(missing))}")
         if extra := given - needs:
@@ -85,6 +90,8 @@ class WorkloadConfig(Frozen):
 
     Requests with an intended arrival in [``warmup_s``, ``duration_s`` - ``cooldown_s``) are measured, the others
     only keep the load up. ``requests`` replaces ``duration_s`` for closed loops; bursts are measured whole.
+    Of a ``forced`` workload, ``requests`` is the number of sequences and ``sequences_seed`` what they are drawn from:
+    they are the same in every cell, whatever its seed, so that arms and backends can be compared token by token.
     ``slo_ttft_ms`` and ``slo_tpot_ms`` are the targets of goodput. ``prefix_hit_rate`` is the share of prompt tokens
     that a prefix cache holds: ``recommend`` alone models it.
     """
@@ -101,6 +108,7 @@ class WorkloadConfig(Frozen):
     slo_tpot_ms: Positive = 50.0
     # Left out where it is 0, so that ids and seeds of cells are what they were without it.
     prefix_hit_rate: Annotated[float, Field(ge=0, lt=1, exclude_if=lambda rate: rate == 0)] = 0.0
+    sequences_seed: Annotated[Natural | None, Field(exclude_if=lambda seed: seed is None)] = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -109,8 +117,10 @@ class WorkloadConfig(Frozen):
             raise ValueError("prompt and output lengths are required unless arrival.process=trace")
         if process in ("constant", "poisson", "gamma") and self.duration_s is None:
             raise ValueError(f"arrival.process={process} needs duration_s")
-        if process == "closed" and self.requests is None:
-            raise ValueError("arrival.process=closed needs requests")
+        if process in ("closed", "forced") and self.requests is None:
+            raise ValueError(f"arrival.process={process} needs requests")
+        if (process == "forced") != (self.sequences_seed is not None):
+            raise ValueError("sequences_seed: needed by arrival.process=forced, and null for all others")
         if self.duration_s is not None and self.warmup_s + self.cooldown_s >= self.duration_s:
             raise ValueError("warmup_s + cooldown_s must be less than duration_s: nothing would be measured")
         return self

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from artifact.errors import InputError
 from artifact.schema import Config, Evidence
+from artifact.workloads.recordings import segments
 
 _LONGEST_NAME = 40  # characters of a name within an id: ids are file names
 
@@ -56,8 +57,12 @@ def seed_of(*parts: object) -> int:
 def _file_digest(path: str | None) -> str:
     if path is None:
         raise InputError("trace.path: workload=trace needs the trace's file, trace.path=FILE")
+    files = segments(Path(path)) or [Path(path)]  # of a live server's recording, a folder
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        digests = []
+        for each in files:
+            with each.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        return digests[0] if len(digests) == 1 else digest(digests)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); trace.path names a request trace") from None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from artifact.errors import EnvironmentLacks
-from artifact.records import REQUEST_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow
+from artifact.records import REQUEST_COLUMNS, SCORE_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow
 
 _ARROW_OF_PYTHON = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ARROW_OF_PANDAS = {
@@ -51,10 +51,11 @@ LAUNCHES = _of_row(LaunchRow)
 MADE_OF = b"made_of"
 REQUESTS = _of_frame(REQUEST_COLUMNS)
 STEPS = _of_frame(STEP_COLUMNS)
+SCORES = _of_frame(SCORE_COLUMNS)
 
 
 def records_table(cell_id: str, frame: pd.DataFrame, schema: Any) -> Any:
-    """Return a cell's requests or steps as a table with ``schema``."""
+    """Return a cell's requests, steps or scores as a table with ``schema``."""
     return pa.Table.from_pandas(frame.assign(cell_id=cell_id), schema=schema, preserve_index=False)
 
 

@@ -17,8 +17,9 @@ class StudyProgress:
     Time left is what the plan expects of the rest, times how far the work done so far was off its own expectation.
     """
 
-    def __init__(self, seconds: float, launches: int) -> None:
+    def __init__(self, seconds: float, launches: int, workers: int = 1) -> None:
         self._total_s = seconds
+        self._workers = workers
         self._done_s = 0.0
         self._launches = launches
         self._launch = 0
@@ -34,7 +35,7 @@ class StudyProgress:
                 TextColumn("{task.description}", markup=False),
                 console=Console(stderr=True),
             )
-            self._task = self._bar.add_task("", total=max(seconds, 1e-9), left=_span(seconds))
+            self._task = self._bar.add_task("", total=max(seconds, 1e-9), left=_span(seconds / workers))
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -74,7 +75,7 @@ class StudyProgress:
 
     def left_s(self) -> float:
         """Return the seconds that the rest should take."""
-        pace = (time.monotonic() - self._begin) / self._done_s if self._done_s > 0 else 1.0
+        pace = (time.monotonic() - self._begin) / self._done_s if self._done_s > 0 else 1 / self._workers
         return max(self._total_s - self._done_s, 0.0) * pace
 
 

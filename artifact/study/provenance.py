@@ -89,7 +89,7 @@ def source(root: Path = _ROOT) -> dict[str, Any]:
 
 def _settings(config: Config) -> dict[str, Any]:
     """Return the configuration that made the numbers; of a file, its name alone."""
-    settings = config.model_dump(mode="json", exclude={"tracking", "executor"})
+    settings = config.model_dump(mode="json", exclude={"tracking", "executor", "report"})
     for group, key in (("trace", "path"), ("engine", "calibration")):
         if settings[group][key] is not None:
             settings[group][key] = Path(settings[group][key]).name

@@ -1,14 +1,12 @@
 """Finished cells and launches in; a results folder that loses nothing, and frames read from it, out.
 
-``parts/`` holds one JSON row a cell and a launch, and the cell's requests and steps, each written at once and whole.
-``cells``, ``launches``, ``requests`` and ``steps.parquet`` are put together from the parts.
+``parts/`` holds one JSON row a cell and a launch, and the cell's requests and steps, and its scores where it has any,
+each written at once and whole. ``cells``, ``launches``, ``requests`` and ``steps.parquet``, and ``scores.parquet``
+where a cell was scored, are put together from the parts.
 """
 
 import fcntl
 import os
-import shutil
-import tarfile
-import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,23 +18,29 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from artifact.errors import InputError
-from artifact.records import REQUEST_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow, Measurement, typed
+from artifact.records import REQUEST_COLUMNS, SCORE_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow, Measurement, typed
 from artifact.schema import Status
 from artifact.study import parts
-from artifact.study.parts import CELLS, LAUNCHES, REQUESTS, STEPS
+from artifact.study.archive import opened
+from artifact.study.parts import CELLS, LAUNCHES, REQUESTS, SCORES, STEPS
 
 # What ended so is a result: it is not run again and never gives way to what ended otherwise.
 FINAL = (Status.OK, Status.OOM, Status.REFUSED, Status.DUPLICATE)
 _RECORDS = {"requests": REQUESTS, "steps": STEPS}
+Marks = dict[str, tuple[int, int]]  # by cell id; see Store.cell_marks
 _Row = TypeVar("_Row", CellRow, LaunchRow)
 
 
 class Store:
-    """The results of one study in ``folder``. Reading takes no lock; what writes is for the holder of ``locked()``."""
+    """The results of one study in ``folder``. Reading takes no lock; what writes is for the holder of ``locked()``.
+
+    An executor's workers write the parts, too, each for its own unit of the plan and as holder of ``unit_locked``.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._parts = folder / "parts"
+        self._units = folder / "units"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -56,8 +60,28 @@ class Store:
                 lock.truncate(0)
                 lock.write(str(os.getpid()))
                 lock.flush()
-                for left_over in self.folder.rglob(".*.tmp"):  # of a process that was killed while writing
-                    left_over.unlink(missing_ok=True)
+                self._sweep()
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left half written, unless a worker of an earlier run still writes here."""
+        with ExitStack() as stack:
+            try:
+                for name in self._units.glob("*.lock"):
+                    fcntl.flock(stack.enter_context(name.open("a")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            for left_over in self.folder.rglob(".*.tmp"):
+                left_over.unlink(missing_ok=True)
+
+    @contextmanager
+    def unit_locked(self, name: str) -> Iterator[None]:
+        """Hold one unit of the plan, of which nobody else measures cells meanwhile; waits for who holds it."""
+        with ExitStack() as stack:
+            with parts.disk_errors(self.folder):
+                self._units.mkdir(exist_ok=True)
+                lock = stack.enter_context((self._units / f"{name}.lock").open("a"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def has_launch(self, launch_id: str) -> bool:
@@ -78,9 +102,12 @@ class Store:
     def write_cell(self, row: CellRow, measurement: Measurement | None = None) -> None:
         """Keep one cell: its records first, its row last, so that a row is never without them."""
         if measurement is not None:
-            for kind, frame in (("requests", measurement.requests), ("steps", measurement.steps)):
-                table = parts.records_table(row.cell_id, frame, _RECORDS[kind])
-                parts.write_tables(self._parts / kind / f"{row.cell_id}.parquet", _RECORDS[kind], iter([table]))
+            frames = {"requests": measurement.requests, "steps": measurement.steps, "scores": measurement.scores}
+            for kind, frame in frames.items():
+                if frame is not None:
+                    schema = SCORES if kind == "scores" else _RECORDS[kind]
+                    table = parts.records_table(row.cell_id, frame, schema)
+                    parts.write_tables(self._parts / kind / f"{row.cell_id}.parquet", schema, iter([table]))
         self._write_json("cells", row.cell_id, row)
 
     def _write_json(self, kind: str, name: str, row: CellRow | LaunchRow) -> None:
@@ -94,6 +121,24 @@ class Store:
     def launches(self) -> dict[str, LaunchRow]:
         """Return every engine start, by id. Raises InputError for a file that is no row."""
         return {row.launch_id: row for row in self._rows("launches", LaunchRow)}
+
+    def cell_marks(self) -> Marks:
+        """Return, for every cell that has a row, a mark that is another once the row is."""
+        with parts.disk_errors(self._parts):
+            folder = self._parts / "cells"
+            folder.mkdir(parents=True, exist_ok=True)
+            with os.scandir(folder) as entries:
+                files = [entry for entry in entries if entry.name.endswith(".json")]
+            return {file.name.removesuffix(".json"): (file.inode(), file.stat().st_mtime_ns) for file in files}
+
+    def cell(self, cell_id: str) -> CellRow:
+        """Return the row of a cell that has one."""
+        return CellRow.model_validate_json((self._parts / "cells" / f"{cell_id}.json").read_bytes())
+
+    def launch(self, launch_id: str) -> LaunchRow | None:
+        """Return the row of an engine start; None where there was none: a duplicate's."""
+        file = self._parts / "launches" / f"{launch_id}.json"
+        return LaunchRow.model_validate_json(file.read_bytes()) if file.exists() else None
 
     def _rows(self, kind: str, row: type[_Row]) -> Iterator[_Row]:
         for file in sorted((self._parts / kind).glob("[!.]*.json"), key=lambda path: path.stem):
@@ -112,16 +157,24 @@ class Store:
             parts.write_tables(self.folder / f"{name}.parquet", schema, iter([table]))
 
     def finish(self) -> None:
-        """Put all four files together; requests and steps a cell at a time, and only if they are of other parts."""
+        """Put all files together; the records a cell at a time, and only if they are of other parts."""
         self.write_tables()
         cells = [cell_id for cell_id, row in self.cells().items() if row.status is Status.OK]
         for kind, schema in _RECORDS.items():
-            files = [self._records(kind, cell_id) for cell_id in cells]
-            whole = self.folder / f"{kind}.parquet"
-            made_of = parts.fingerprint(files)
-            if not whole.exists() or parts.made_of(whole) != made_of:
-                marked = schema.with_metadata({parts.MADE_OF: made_of})
-                parts.write_tables(whole, marked, (pq.read_table(file, schema=schema) for file in files))
+            self._put_together(kind, schema, [self._records(kind, cell_id) for cell_id in cells])
+        scored = [file for file in map(self._scores, cells) if file.is_file()]
+        if scored:
+            self._put_together("scores", SCORES, scored)
+
+    def _put_together(self, kind: str, schema: Any, files: list[Path]) -> None:
+        whole = self.folder / f"{kind}.parquet"
+        made_of = parts.fingerprint(files)
+        if not whole.exists() or parts.made_of(whole) != made_of:
+            marked = schema.with_metadata({parts.MADE_OF: made_of})
+            parts.write_tables(whole, marked, (pq.read_table(file, schema=schema) for file in files))
+
+    def _scores(self, cell_id: str) -> Path:
+        return self._parts / "scores" / f"{cell_id}.parquet"
 
     def _records(self, kind: str, cell_id: str) -> Path:
         file = self._parts / kind / f"{cell_id}.parquet"
@@ -140,7 +193,7 @@ class Store:
         and for what is no results folder.
         """
         with self.locked(), ExitStack() as stack:
-            theirs = Store(_opened(other, stack))
+            theirs = Store(opened(other, stack))
             if not theirs._parts.is_dir():
                 raise InputError(f"{other}: no results folder of `run` (it has no parts/)")
             cells, launches = theirs._news_for(self)
@@ -169,39 +222,11 @@ class Store:
     def _measurement(self, cell: CellRow) -> Measurement:
         frames = [self._records(kind, cell.cell_id) for kind in _RECORDS]
         requests, steps = (parts.to_frame(pq.read_table(file)) for file in frames)
-        return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), cell.seconds or 0.0)
-
-
-def _unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Write the files of ``archive`` under ``folder``; TarError for a link or what would land outside.
-
-    By hand, because the first releases of Python 3.11 cannot have ``extractall`` refuse those.
-    """
-    for member in archive:
-        target = (folder / member.name).resolve()
-        content = archive.extractfile(member) if member.isfile() else None
-        if not target.is_relative_to(folder) or (content is None and not member.isdir()):
-            raise tarfile.TarError(f"{member.name} is a link, or lies outside")
-        if content is not None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with content, target.open("wb") as file:
-                shutil.copyfileobj(content, file)
-
-
-def _opened(other: Path, stack: ExitStack) -> Path:
-    """Return the results folder at ``other``; one in a tar is unpacked for as long as ``stack`` is open."""
-    if other.is_dir():
-        return other
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    try:
-        with tarfile.open(other) as archive:
-            _unpack(archive, folder.resolve())
-    except (OSError, tarfile.TarError) as error:
-        raise InputError(f"{other}: neither a folder nor a tar that can be unpacked ({error})") from None
-    found = sorted(folder.rglob("parts"), key=lambda path: len(path.parts))
-    if len(found) > 1 and len(found[0].parts) == len(found[1].parts):
-        raise InputError(f"{other}: holds more than one results folder; unpack it and merge each")
-    return found[0].parent if found else folder
+        scored = self._scores(cell.cell_id)
+        scores = typed(parts.to_frame(pq.read_table(scored)), SCORE_COLUMNS) if scored.is_file() else None
+        return Measurement(
+            typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), cell.seconds or 0.0, scores=scores
+        )
 
 
 def _read(folder: Path, name: str, schema: Any, cells: Collection[str] | None = None) -> pd.DataFrame:
@@ -233,6 +258,16 @@ def read_requests(folder: Path, cells: Collection[str] | None = None) -> pd.Data
 def read_steps(folder: Path, cells: Collection[str] | None = None) -> pd.DataFrame:
     """Return ``cell_id`` and records.STEP_COLUMNS of ``cells`` (all of them if null). Raises InputError."""
     return _typed(_read(folder, "steps", STEPS, cells), STEP_COLUMNS)
+
+
+def read_scores(folder: Path, cells: Collection[str] | None = None) -> pd.DataFrame:
+    """Return ``cell_id`` and records.SCORE_COLUMNS of ``cells`` (all of them if null); no rows where none was scored.
+
+    Raises InputError for a file that cannot be read.
+    """
+    if not (folder / "scores.parquet").exists():
+        return typed(pd.DataFrame(), {"cell_id": "string", **SCORE_COLUMNS})
+    return _typed(_read(folder, "scores", SCORES, cells), SCORE_COLUMNS)
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from artifact.errors import ArtifactError, InputError
 from artifact.records import CellRow, LaunchRow
-from artifact.schema import Config, TrackingConfig
+from artifact.schema import TrackingConfig
 
 # Of the plan, so that they never change: MLflow refuses a second value.
 _PLACE = ("arm", "tile", "block", "replicate", "seed")
@@ -84,21 +84,6 @@ def tracking_uri(config: TrackingConfig, results: Path) -> str:
     if config.uri is None and config.kind == "server":
         raise InputError("tracking.uri: tracking=server needs the server's address, e.g. http://127.0.0.1:5000")
     return config.uri or f"sqlite:///{database(results)}"
-
-
-def ui_command(config: Config, port: int = 5000) -> list[str]:
-    """Return the command that serves MLflow's pages for ``config`` on 127.0.0.1 alone.
-
-    Raises InputError for ``tracking=off``, for a server, which has its own pages, and where nothing was tracked yet.
-    """
-    results = Path(config.executor.results)
-    uri = tracking_uri(config.tracking, results)
-    if config.tracking.kind == "sqlite" and config.tracking.uri is None and not database(results).is_file():
-        raise InputError(f"{database(results)}: not there yet; `artifact run` makes it, `artifact sync` rebuilds it")
-    if config.tracking.kind == "server":
-        raise InputError(f"tracking=server has its own pages: open {uri}")
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    return [*command, "--workers", "1", "--backend-store-uri", uri]
 
 
 def _plain(row: CellRow | LaunchRow | Row) -> Row:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artifact.errors import InputError
-from artifact.records import Schedule
+from artifact.records import Forced, Schedule
 from artifact.schema import ServerConfig, TraceConfig, WorkloadConfig
 from artifact.workloads import arrivals, lengths, traces
 
@@ -20,10 +20,13 @@ def build(workload: WorkloadConfig, seed: int, trace: TraceConfig | None = None)
     Arrivals, prompts, outputs and the order of bursts come from generators of their own: an equal seed gives the
     n-th request equal lengths whatever the arrivals. Measured are: in an open loop, intended arrivals in [warmup_s,
     duration_s - cooldown_s), where a trace without duration_s lasts until its last request, inclusive; in a closed
-    loop, all but the first and the last ``concurrency`` requests; in bursts, all.
+    loop, all but the first and the last ``concurrency`` requests; in bursts, all. A ``forced`` workload brings its
+    own seed.
 
     Raises InputError, naming the key, where no request would be measured, and whatever ``traces.read`` raises.
     """
+    if workload.arrival.process == "forced":
+        return _forced(workload)
     arrive, prompt, output, order = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(4))
     arrival = workload.arrival
     group = None
@@ -55,6 +58,33 @@ def build(workload: WorkloadConfig, seed: int, trace: TraceConfig | None = None)
         seed=seed,
         concurrency=arrival.concurrency,
         offered_rate=offered_rate,
+    )
+
+
+def _forced(workload: WorkloadConfig) -> Schedule:
+    """Return every sequence once per batch shape, shape by shape; lengths and tokens depend on sequences_seed alone."""
+    arrival, n, seed = workload.arrival, workload.requests, workload.sequences_seed
+    if n is None or seed is None or arrival.gap_ms is None or workload.prompt is None or workload.output is None:
+        raise InputError("workload: arrival.process=forced needs requests, sequences_seed, gap_ms, prompt, output")
+    shapes = arrival.batches or ()
+    if max(shapes, default=0) > n:
+        raise InputError(
+            f"workload.arrival.batches: {max(shapes)} at a time of workload.requests={n}; take at most {n}"
+        )
+    if len(set(shapes)) != len(shapes):
+        raise InputError("workload.arrival.batches: each batch shape once, or scores could not be told apart")
+    prompt, output = (np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2))
+    sequence = np.tile(np.arange(n), len(shapes))
+    shape = np.repeat(np.array(shapes, dtype=np.int64), n)
+    starts = sequence % shape == 0  # of a group: the last one of a shape may be smaller
+    return Schedule(
+        arrival_s=sequence % shape * (arrival.gap_ms / 1e3),
+        prompt_tokens=np.tile(lengths.draw(workload.prompt, n, prompt), len(shapes)),
+        output_tokens=np.tile(lengths.draw(workload.output, n, output), len(shapes)),
+        group=np.cumsum(starts) - 1,
+        measured=np.ones(len(sequence), dtype=bool),
+        seed=seed,
+        forced=Forced(sequence, shape),
     )
 
 
@@ -108,14 +138,26 @@ def fits(schedule: Schedule, server: ServerConfig) -> None:
 def token_ids(schedule: Schedule, index: int, vocab_size: int) -> list[int]:
     """Return the prompt of request ``index``: random token ids that depend on the schedule's seed and on it alone.
 
-    The ids keep away from both ends of the vocabulary, where special tokens are. Raises InputError for a vocabulary
-    too small for that.
+    Of a forced schedule, on the request's sequence. The ids keep away from both ends of the vocabulary, where special
+    tokens are. Raises InputError for a vocabulary too small for that.
     """
+    which = index if schedule.forced is None else int(schedule.forced.sequence[index])
+    return _random_ids([schedule.seed, which], int(schedule.prompt_tokens[index]), vocab_size)
+
+
+def forced_ids(schedule: Schedule, index: int, vocab_size: int) -> list[int] | None:
+    """Return the answer that request ``index`` is forced to give, drawn as ``token_ids``; None if it is free."""
+    if schedule.forced is None:
+        return None
+    key = [schedule.seed, int(schedule.forced.sequence[index]), 1]  # one number more than the prompt's
+    return _random_ids(key, int(schedule.output_tokens[index]), vocab_size)
+
+
+def _random_ids(key: list[int], count: int, vocab_size: int) -> list[int]:
     end = vocab_size - _LAST_TOKENS
     if end <= _FIRST_TOKEN:
         raise InputError(f"model.architecture.vocab_size={vocab_size}: must be more than {_FIRST_TOKEN + _LAST_TOKENS}")
-    rng = np.random.default_rng([schedule.seed, index])
-    return [int(token) for token in rng.integers(_FIRST_TOKEN, end, size=int(schedule.prompt_tokens[index]))]
+    return [int(token) for token in np.random.default_rng(key).integers(_FIRST_TOKEN, end, size=count)]
 
 
 def prompt_buckets(schedules: Iterable[Schedule]) -> list[int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from artifact.errors import InputError
 from artifact.schema import TraceConfig
+from artifact.workloads import recordings
 from artifact.workloads.trace_kinds import FIXED_UNIT, check_options, detect, names_of
 
 Row = tuple[int, int, int]
@@ -37,8 +38,12 @@ def rows(path: Path, trace: TraceConfig) -> tuple[str, Iterator[Parsed]]:
 
     Plain or gzip (told by its first bytes), UTF-8, any line ending. Times are whole nanoseconds. Raises InputError,
     at once or while rows are read, for a file that is missing, no regular file, empty, binary or damaged, without
-    the header or keys of its format, or of no format that is certain.
+    the header or keys of its format, or of no format that is certain. A recording of a live server is a folder, or one
+    of its files, and is told by that.
     """
+    if trace.format == "recording" or (trace.format == "auto" and recordings.segments(path)):
+        check_options("recording", trace)
+        return "recording", recordings.trace_rows(path)
     lines = _lines(path)
     first = next(lines, None)
     if first is None:

@@ -15,7 +15,7 @@ _BURSTGPT_LATER = frozenset(("Session ID", "SessionID", "Elapsed time"))  # of l
 VLLM_KEYS = ("prompt", "output_tokens")
 PLAIN_COLUMNS = {"time": "timestamp", "prompt": "prompt_tokens", "output": "output_tokens"}
 
-FIXED_UNIT = {"azure": None, "mooncake": "ms", "burstgpt": "s", "vllm": None}
+FIXED_UNIT = {"azure": None, "mooncake": "ms", "burstgpt": "s", "vllm": None, "recording": None}
 
 
 def detect(path: Path, text: str) -> str:
@@ -34,7 +34,7 @@ def detect(path: Path, text: str) -> str:
         return "mooncake"
     if keys == set(VLLM_KEYS):
         return "vllm"
-    known = "azure, mooncake, burstgpt, vllm, csv or jsonl"
+    known = "azure, mooncake, burstgpt, vllm, recording, csv or jsonl"
     raise InputError(f"{path}: the format is not certain; set trace.format to {known}")
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from artifact.errors import InputError
 from artifact.schema import TraceConfig
 from artifact.workloads import trace_formats
+from artifact.workloads.recordings import LeftOut
 
 _MOST_LISTED = 100_000
 _SHORTEST_S, _LONGEST_S = 1e-9, 1e12
@@ -25,7 +26,7 @@ class Trace:
     arrival_s: npt.NDArray[np.float64]  # ascending from 0
     prompt_tokens: npt.NDArray[np.int64]
     output_tokens: npt.NDArray[np.int64]
-    dropped: tuple[tuple[int, str], ...] = ()  # line and reason of the first bad rows that were skipped (lenient)
+    dropped: tuple[tuple[int, str], ...] = ()  # line and reason of the first rows that were skipped
     dropped_count: int = 0  # of all bad rows
     reordered: int = 0  # rows with an earlier time than one before them, sorted in (lenient)
     too_long: int = 0  # requests over trace.max_tokens in the window, left out
@@ -55,7 +56,8 @@ def read(trace: TraceConfig) -> Trace:
     on by a seeded random share of the smallest step between two stamps of the file (``spread``), in the file's
     order. A format without times gets seeded Poisson arrivals at ``rate_per_s``.
 
-    Strict, the first bad row ends it; ``lenient`` skips bad rows, sorts by time, and keeps account. Raises
+    Strict, the first bad row ends it; ``lenient`` skips bad rows, sorts by time, and keeps account. What a recording
+    has no end of is counted either way. Raises
     InputError, ``FILE:LINE: reason`` for a row, and as ``trace_formats.rows`` does; also where nothing is left or
     more requests are asked for than there are.
     """
@@ -115,7 +117,7 @@ def _collect(path: Path, parsed: Iterable[trace_formats.Parsed], lenient: bool) 
                     column.append(value)
         if reason is None:
             continue
-        if not lenient:
+        if not (lenient or isinstance(reason, LeftOut)):
             raise InputError(f"{path}:{line}: {reason} (trace.lenient=true skips bad rows and sorts)")
         dropped_count += 1
         if dropped_count <= _MOST_LISTED:
