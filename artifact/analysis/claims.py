@@ -1,18 +1,20 @@
 """conf/claims.yaml and a folder of studies in; for each claim PASS, FAIL or NOT MEASURED, with the two numbers, out.
 
-A claim is data, not code: rows chosen by equal values, one column reduced to a number, compared with another.
+A claim is data, not code: rows chosen by equal values, one column reduced to a number, compared with another. With
+``paired_by`` both sides are reduced block by block, and what is compared is the interval of their ratio.
 """
 
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from artifact.analysis import step_effects, step_table
 from artifact.config import CONF_DIR
 from artifact.errors import InputError
 from artifact.schema import Evidence, Frozen, NonNegative
@@ -22,17 +24,38 @@ Verdict = Literal["PASS", "FAIL", "NOT MEASURED"]
 Relation = Literal["equal", "greater", "less", "at_least", "at_most"]
 
 
-class Rows(Frozen):
-    """A number out of rows: ``column`` of the rows whose columns equal ``where``, reduced. Steps know their arm."""
+# Made of a study's finished, measured cells, steps and launches. A null end of an interval counts for nothing.
+DERIVED: dict[str, Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
+    "step_table": step_table.step_table,
+    "probe_cost": lambda cells, steps, _: step_table.probe_cost(cells, steps),
+    "compile_vs_graph": lambda cells, steps, _: step_effects.compile_vs_graph(cells, steps),
+    "mixed_table": lambda cells, steps, _: step_effects.mixed_table(cells, steps),
+    "graph_benefit": step_effects.graph_benefit,
+}
+_STEPS_KNOW = ["cell_id", "launch_id", "arm", "tile", "workload", "load", "model", "block", "host_id", "flags"]
 
-    table: Literal["cells", "launches", "steps"]
+
+class Rows(Frozen):
+    """A number out of rows: ``column`` of the rows whose columns equal ``where``, reduced. Steps know their cell.
+
+    ``table`` is one of the store's or of DERIVED.
+    """
+
+    table: Literal[
+        "cells", "launches", "steps", "step_table", "probe_cost", "compile_vs_graph", "mixed_table", "graph_benefit"
+    ]
     where: dict[str, str | int | float | bool]
     column: str
     reduce: Literal["min", "max", "median", "mean"]
 
 
 class Claim(Frozen):
-    """``left is right x factor``, where "equal" allows a relative ``tolerance``; minutes are what checking takes."""
+    """``left is right x factor``, where "equal" allows a relative ``tolerance``; minutes are what checking takes.
+
+    With ``paired_by: block`` the ratio of left to right is taken in each block of a machine that has both, and the
+    whole 95 % t-interval of its geometric mean has to be so against ``factor``: to be "equal" it has to lie within
+    ``tolerance`` of it. With fewer than ``blocks`` of them the claim is not measured.
+    """
 
     id: str
     statement: str
@@ -40,6 +63,8 @@ class Claim(Frozen):
     left: Rows
     is_: Relation
     right: Rows | float
+    paired_by: Literal["block"] | None = None
+    blocks: Annotated[int, Field(ge=2)] = 2
     factor: float = 1.0
     tolerance: NonNegative = 0.0
     expected: Verdict = "PASS"
@@ -53,15 +78,26 @@ class Claim(Frozen):
         """``is`` is a word of Python's own."""
         return {"is_" if key == "is" else key: value for key, value in values.items()}
 
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        sides = (self.left, self.right)
+        if self.paired_by and not all(isinstance(side, Rows) and side.table not in DERIVED for side in sides):
+            raise ValueError("paired_by needs rows of cells, launches or steps on both sides")
+        return self
+
 
 class Checked(NamedTuple):
-    """A claim's verdict; the numbers are null where it was not measured, and ``reason`` says why."""
+    """A claim's verdict; the numbers are null where it was not measured, and ``reason`` says why.
+
+    Of a paired claim ``left`` is the ratio, ``interval`` its ends and ``right`` the factor.
+    """
 
     claim: Claim
     verdict: Verdict
     left: float | None
     right: float | None
     reason: str
+    interval: tuple[float, float] | None = None
 
 
 _RELATIONS: dict[Relation, Callable[[float, float, float], bool]] = {
@@ -96,42 +132,73 @@ def check(claims: list[Claim], root: Path) -> list[Checked]:
 
     Raises InputError for a column that a table does not have.
     """
-
-    @cache
-    def table(study: str, name: str) -> pd.DataFrame:
-        folder = root / study
-        cells = read_cells(folder)
-        cells = cells[(cells["status"] == "ok") & (cells["evidence"] == Evidence.MEASURED.value)]
-        if name == "cells":
-            return cells
-        if name == "launches":
-            launches = read_launches(folder)
-            return launches[launches["launch_id"].isin(cells["launch_id"])]
-        return read_steps(folder).merge(cells[["cell_id", "arm", "workload", "load", "model", "block"]], on="cell_id")
-
-    def number(claim: Claim, side: Rows | float) -> float:
-        if isinstance(side, float):
-            return side
-        frame = table(claim.study, side.table)
-        if missing := [name for name in (*side.where, side.column) if name not in frame]:
-            raise InputError(f"claims.yaml: claim {claim.id}: {side.table} have no column {', '.join(missing)}")
-        for name, value in side.where.items():
-            frame = frame[frame[name] == value]
-        values = frame[side.column].dropna().to_numpy(float)
-        if not len(values):
-            raise LookupError(f"no measured {side.table} with {', '.join(f'{k}={v}' for k, v in side.where.items())}")
-        return float(getattr(np, side.reduce)(values))
-
+    tables = cache(lambda study, name: _table(root / study, name))
     checked = []
     for claim in claims:
         if not (root / claim.study / "cells.parquet").exists():
             checked.append(Checked(claim, "NOT MEASURED", None, None, f"no study {claim.study}"))
             continue
         try:
-            left, right = number(claim, claim.left), claim.factor * number(claim, claim.right)
+            checked.append((_paired if claim.paired_by else _compared)(claim, tables))
         except LookupError as error:
             checked.append(Checked(claim, "NOT MEASURED", None, None, str(error)))
-            continue
-        holds = _RELATIONS[claim.is_](left, right, claim.tolerance)
-        checked.append(Checked(claim, "PASS" if holds else "FAIL", left, right, ""))
     return checked
+
+
+_Tables = Callable[[str, str], pd.DataFrame]
+
+
+def _table(folder: Path, name: str) -> pd.DataFrame:
+    cells = read_cells(folder)
+    cells = cells[(cells["status"] == "ok") & (cells["evidence"] == Evidence.MEASURED.value)]
+    if name == "cells":
+        return cells
+    if name == "steps":
+        return read_steps(folder).merge(cells[_STEPS_KNOW], on="cell_id")
+    launches = read_launches(folder)
+    launches = launches[launches["launch_id"].isin(cells["launch_id"])]
+    return launches if name == "launches" else DERIVED[name](cells, read_steps(folder), launches)
+
+
+def _values(claim: Claim, side: Rows, tables: _Tables) -> pd.DataFrame:
+    """Return the rows of ``side`` that have a value. Raises LookupError where there are none."""
+    frame = tables(claim.study, side.table)
+    if missing := [name for name in (*side.where, side.column) if name not in frame]:
+        raise InputError(f"claims.yaml: claim {claim.id}: {side.table} have no column {', '.join(missing)}")
+    for name, value in side.where.items():
+        frame = frame[frame[name] == value]
+    frame = frame.dropna(subset=[side.column])
+    if frame.empty:
+        chosen = ", ".join(f"{name}={value}" for name, value in side.where.items())
+        raise LookupError(f"no measured {side.table} with {chosen}")
+    return frame
+
+
+def _compared(claim: Claim, tables: _Tables) -> Checked:
+    def number(side: Rows | float) -> float:
+        if isinstance(side, float):
+            return side
+        return float(getattr(np, side.reduce)(_values(claim, side, tables)[side.column].to_numpy(float)))
+
+    left, right = number(claim.left), claim.factor * number(claim.right)
+    holds = _RELATIONS[claim.is_](left, right, claim.tolerance)
+    return Checked(claim, "PASS" if holds else "FAIL", left, right, "")
+
+
+def _paired(claim: Claim, tables: _Tables) -> Checked:
+    """Compare both ends of the ratio's interval: what holds for both holds for all between them."""
+
+    def by_block(side: Rows) -> "pd.Series[float]":
+        values = _values(claim, side, tables)
+        # A block's name is its study's; its machine's rows pair with each other alone.
+        blocks = values[side.column].astype(float).groupby([values["host_id"], values["tile"], values["block"]])
+        reduced: pd.Series[float] = blocks.agg(side.reduce)
+        return reduced
+
+    sides = [by_block(side) for side in (claim.left, claim.right) if isinstance(side, Rows)]
+    ratios = (sides[0] / sides[1]).dropna()
+    ratio, low, high, n = step_table.interval(ratios)
+    if n < claim.blocks:
+        raise LookupError(f"{n} of {claim.blocks} blocks have both sides")
+    holds = all(_RELATIONS[claim.is_](end, claim.factor, claim.tolerance) for end in (low, high))
+    return Checked(claim, "PASS" if holds else "FAIL", ratio, claim.factor, "", (low, high))

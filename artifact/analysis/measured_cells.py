@@ -13,7 +13,7 @@ from artifact.analysis.objectives import Trial
 from artifact.config import groups, load
 from artifact.errors import InputError
 from artifact.metrics.memory import believed
-from artifact.schema import Config, Evidence, Mode
+from artifact.schema import Config, Evidence, Mode, ModelConfig
 from artifact.study.identity import server_hash
 from artifact.study.store import read_cells, read_launches
 
@@ -33,7 +33,7 @@ class Measured(NamedTuple):
 
 def find(config: Config, modes: tuple[Mode, ...], root: Path | None) -> Measured:
     """Return what the study folders below ``root`` hold of ``modes``; nothing without a root."""
-    needed = _BLOCKS_LARGE if config.model.weight_bytes >= _LARGE_BYTES else _BLOCKS
+    needed = needed_blocks(config.model)
     cells = pd.DataFrame() if root is None or not _is_preset(config) else _close(config, modes, root)
     if cells.empty:
         return Measured(cells, (), needed, ())
@@ -42,6 +42,11 @@ def find(config: Config, modes: tuple[Mode, ...], root: Path | None) -> Measured
     if len(blocks) < needed:
         return Measured(cells, blocks, needed, ())
     return Measured(cells, blocks, needed, tuple(_trial(cells, mode, blocks) for mode in modes))
+
+
+def needed_blocks(model: ModelConfig) -> int:
+    """Return in how many blocks a contrast is to be measured: below that it is exploratory."""
+    return _BLOCKS_LARGE if model.weight_bytes >= _LARGE_BYTES else _BLOCKS
 
 
 def _is_preset(config: Config) -> bool:
@@ -79,6 +84,7 @@ def _close(config: Config, modes: tuple[Mode, ...], root: Path) -> pd.DataFrame:
                 & (cells["workload"] == config.workload.name)
                 & cells["requested_mode"].isin([mode.value for mode in modes])
                 & (cells["realised_mode"] == cells["requested_mode"])
+                & ~cells["arm"].fillna("").str.contains("@")  # a mode's variants, its second launch too
                 & near
             ]
         )

@@ -35,7 +35,7 @@ _HARMLESS = {"--host": 1, "--port": 1, "--uds": 1, "--api-key": 1, "--served-mod
              "--download-dir": 1, "--seed": 1, "--disable-log-stats": 0, "--enable-log-requests": 0,
              "--no-enable-log-requests": 0, "--revision": 1, "--tokenizer": 1, "--hf-token": 1, "--chat-template": 1,
              "--uvicorn-log-level": 1, "--enable-auto-tool-choice": 0, "--tool-call-parser": 1,
-             "--reasoning-parser": 1, "--enable-chunked-prefill": 0}  # fmt: skip
+             "--reasoning-parser": 1, "--enable-chunked-prefill": 0, "--cudagraph-metrics": 0}  # fmt: skip
 _SETS_MODE = {"--compilation-config", "--optimization-level", "--enforce-eager", "--no-enforce-eager"}
 _LEVELS = {"0": Mode.EAGER, "1": Mode.PIECEWISE, "2": Mode.FULL_AND_PIECEWISE, "3": Mode.FULL_AND_PIECEWISE}
 _LARGE_GPU_BYTES = 70 * 2**30
