@@ -11,16 +11,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pandas as pd
 from rich.console import Console
 
-from artifact import __version__, tables, tables_recommend
-from artifact.commands import answers, environment, results, studies
+from artifact import __version__, tables, tables_guide, tables_inspect, tables_recommend, tables_sizes
+from artifact.commands import answers, environment, guide, report, results, studies
 from artifact.commands.common import Answer, say
-from artifact.config import nearest
-from artifact.errors import ArtifactError, InputError
+from artifact.errors import ArtifactError, InputError, nearest
 
 
 class Command(NamedTuple):
@@ -46,19 +45,46 @@ COMMANDS: dict[str, Command] = {
     "trace": Command("read, check and describe a request trace", answers.trace, tables.pairs),
     "figures": Command("draw the figures, from shipped data or from results", results.figures, tables.pairs),
     "claims": Command("check every claim against shipped data, or results", results.claims, tables.claims),
+    "guide": Command(
+        "write GUIDE.md, which mode for which workload, from the measurements", guide.guide, tables_guide.guide
+    ),
     "recommend": Command(
         "which mode to run for a workload, a trace or a vllm serve command; --plot draws it",
         answers.recommend,
         tables_recommend.recommend,
     ),
+    "sizes": Command(
+        "the capture sizes that pay for a workload or a trace, with the flags to paste",
+        answers.sizes,
+        tables_sizes.sizes,
+    ),
+    "inspect": Command(
+        "what a recorded vllm serve dispatched, how stable its batches were, how it served",
+        answers.inspect,
+        tables_inspect.inspect_server,
+    ),
+    "report": Command("one HTML page of a study: answer, figures, tables, provenance", report.report, tables.pairs),
     "sync": Command("rebuild the MLflow view of a study from its results", studies.sync, tables.pairs),
     "ui": Command("browse the runs in MLflow's UI on 127.0.0.1", environment.ui, lambda *_: None),
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are lines like all others, with the nearest right name."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments"):
+            word = message.split(": ", 1)[1].split(maxsplit=1)[0]
+            options = [option for action in self._actions for option in action.option_strings]
+            raise InputError(f"{word}: no such option{nearest(word, options)}; known: {', '.join(options)}")
+        if "COMMAND" in message:
+            raise InputError(f"no command given; known: {', '.join(COMMANDS)}; --help says what they do")
+        raise InputError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
     lines = "\n".join(f"  {name:<10} {command.help}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="artifact",
         usage="artifact COMMAND [group=choice] [key=value] [--json]",
         description=f"commands:\n{lines}\n\ngroups and keys are those of conf/: mode=full server.max_num_seqs=64",
@@ -83,8 +109,8 @@ def _clean(value: Any) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code; a user's mistake is one line on stderr, never a traceback."""
-    options = _parser().parse_intermixed_args(arguments)
     try:
+        options = _parser().parse_intermixed_args(arguments)
         command = COMMANDS.get(options.command)
         if command is None:
             hint = nearest(options.command, list(COMMANDS))

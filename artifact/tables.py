@@ -142,6 +142,13 @@ def run(answer: Answer, console: Console) -> None:
                 escape(row["arm"]), row["workload"], *pairs_, _change(row, "tpot_p99_ms"), _change(row, "ttft_p99_ms")
             )
         console.print(table)
+    if found := answer.get("verdicts"):
+        table = _table("mode", "metric", "over the default", "95 % interval", "verdict", title="\nagainst the default")
+        for row in found:
+            interval = "-" if row["interval"] is None else "{:.3f} to {:.3f}".format(*row["interval"])
+            verdict = f"{row['verdict']} ({row['reason']})" if row["reason"] else row["verdict"]
+            table.add_row(escape(row["mode"]), row["metric"], _text(row["ratio"]), interval, verdict)
+        console.print(table)
     console.print()
     pairs({key: answer[key] for key in ("study", "results", "cells", "evidence", "seconds")}, console)
 
@@ -168,6 +175,8 @@ def claims(answer: Answer, console: Console) -> None:
     table = _table("verdict", "claim", "statement", "found")
     for claim in answer["claims"]:
         mark = "" if claim["verdict"] == claim["expected"] else f" (expected {claim['expected']})"
-        found = claim["reason"] or f"{_text(claim['left'])} {claim['is'].replace('_', ' ')} {_text(claim['right'])}"
+        ends = f" [{', '.join(_text(end) for end in claim['interval'])}]" if claim["interval"] else ""
+        compared = f"{_text(claim['left'])}{ends} {claim['is'].replace('_', ' ')} {_text(claim['right'])}"
+        found = claim["reason"] or compared
         table.add_row(claim["verdict"] + mark, claim["id"], escape(claim["statement"]), escape(found))
     console.print(table)

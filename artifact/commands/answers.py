@@ -20,8 +20,27 @@ def recommend(overrides: list[str]) -> Answer:
         return recommend(overrides, folder if folder.is_dir() else None, lambda share: progress.advance(task, share))
 
 
+def sizes(overrides: list[str]) -> Answer:
+    """Choose the capture sizes for the configured workload and mode."""
+    from rich.progress import Progress
+
+    from artifact.analysis.sizes import sizes
+
+    folder = shipped_folder()
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("simulating the load", total=1.0)
+        return sizes(overrides, folder if folder.is_dir() else None, lambda share: progress.advance(task, share))
+
+
 def trace(overrides: list[str]) -> Answer:
     """Read, check and describe the configured trace."""
     from artifact.workloads.traces import describe, read
 
     return describe(read(load(overrides).trace))
+
+
+def inspect(overrides: list[str]) -> Answer:
+    """Say what the configured recording of a live server shows."""
+    from artifact.analysis.inspect_server import inspect_server
+
+    return inspect_server(load(overrides))

@@ -1,5 +1,6 @@
 """Overrides in; what the machine can do, what a mode comes to, and the browser on the runs, out."""
 
+import os
 import subprocess
 
 from artifact.commands.common import Answer, say
@@ -26,8 +27,10 @@ def explain(overrides: list[str]) -> Answer:
 
 def ui(overrides: list[str]) -> Answer:
     """Serve MLflow's UI until it is stopped."""
-    from artifact.study.tracking import ui_command
+    from artifact.study.pages import ENVIRONMENT, runs_page, ui_command
 
-    command = ui_command(load(overrides))
+    config = load(overrides)
+    command = ui_command(config)
     say(" ".join(command))
-    return {"exit_code": subprocess.run(command, check=False).returncode}
+    say(f"the runs: {runs_page(config)}")
+    return {"exit_code": subprocess.run(command, check=False, env=ENVIRONMENT | os.environ).returncode}

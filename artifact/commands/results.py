@@ -8,20 +8,23 @@ from artifact.errors import InputError
 
 
 def figures(overrides: list[str]) -> Answer:
-    """Draw the figures that the rows allow; return the files."""
+    """Draw the figures whose studies are there; return the files, and why a figure was left out all the same."""
     from artifact import plots
+    from artifact.plots.data import NothingToDraw
 
     config = load(overrides)
-    if config.figures.source == "results":
-        root = Path(config.executor.results)
-        run = {path.parent.name for path in root.glob("*/cells.parquet")}
-        names = [name for name, (studies, _) in plots.FIGURES.items() if run & set(studies)]
-        if not names:
-            raise InputError(f"{root}: no finished study that has a figure; artifact run study=smoke makes one")
-    else:
-        root, names = shipped(), list(plots.FIGURES)
-    out = Path(config.figures.out)
-    return {"source": str(root), "files": [str(path) for name in names for path in plots.draw(name, root, out)]}
+    root = Path(config.executor.results) if config.figures.source == "results" else shipped()
+    there = {path.parent.name for path in root.glob("*/cells.parquet")}
+    files: list[str] = []
+    skipped: dict[str, str] = {}
+    for name in [name for name, (studies, _) in plots.FIGURES.items() if there & set(studies)]:
+        try:
+            files += [str(path) for path in plots.draw(name, root, Path(config.figures.out))]
+        except NothingToDraw as why:
+            skipped[name] = str(why)
+    if not files:
+        raise InputError(f"{root}: no finished study that has a figure; artifact run study=smoke makes one")
+    return {"source": str(root), "files": files, "skipped": skipped}
 
 
 def claims(overrides: list[str]) -> Answer:
@@ -40,6 +43,7 @@ def claims(overrides: list[str]) -> Answer:
             "left": each.left,
             "is": each.claim.is_,
             "right": each.right,
+            "interval": each.interval,
             "reason": each.reason,
             "figure": each.claim.figure,
             "human_minutes": each.claim.human_minutes,

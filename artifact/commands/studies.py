@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from artifact.commands import confirm
 from artifact.commands.common import Answer, say, shipped_folder
 from artifact.config import load
 from artifact.schema import Evidence
@@ -13,6 +14,7 @@ def plan(overrides: list[str]) -> Answer:
     from artifact.engines.choose import choose
     from artifact.study.plan import describe, plan
 
+    overrides = confirm.arranged(overrides)
     engine = load(overrides).engine
     # What a study costs on a GPU is asked where there is none, too.
     evidence = Evidence.MEASURED if engine.kind == "vllm" else choose(engine).evidence
@@ -23,15 +25,15 @@ def run(overrides: list[str]) -> Answer:
     """Run what is left of the study; return the summary and its rows. Exit code 1 where a cell failed."""
     from artifact.engines import nvml
     from artifact.engines.choose import choose
-    from artifact.engines.isolate import Isolated
     from artifact.simulator.cost import load_calibration
+    from artifact.study.executors import execute
     from artifact.study.plan import plan
-    from artifact.study.run import run
     from artifact.study.store import Store
     from artifact.study.tracking import Tracker
 
+    overrides = confirm.arranged(overrides)
     config = load(overrides)
-    choice = choose(config.engine)
+    choice = choose(config.engine, here=config.executor.kind in ("local", "gpus"))
     say(choice.sentence)
     gpu = nvml.describe()
     planned = plan(overrides, choice.evidence, gpu.name)
@@ -43,15 +45,12 @@ def run(overrides: list[str]) -> Answer:
             source = f"simulated, calibrated on {calibration.gpu_name}"
             say(f"evidence: {source} with {name}")
     folder = Path(config.executor.results) / config.study.name
-    engine_class = choice.engine_class()
     tracker = Tracker(config.tracking, folder)
     try:
-        summary = run(
-            planned, Store(folder), lambda log: Isolated(engine_class, choice.preload, log), on_launch=tracker.log
-        )
+        summary = execute(planned, Store(folder), choice, on_launch=tracker.log)
     finally:
         tracker.close()
-    rows = _rows(folder, config.study.name, choice.evidence)
+    rows = confirm.verdicts(overrides, _rows(folder, config.study.name, choice.evidence))
     return {**summary, "source": source, **rows, "exit_code": 1 if summary["failed"] else 0}
 
 

@@ -10,6 +10,10 @@ from artifact.errors import InputError
 from artifact.study.store import read_cells, read_launches, read_steps
 
 
+class NothingToDraw(InputError):
+    """The rows are fine and hold nothing that the figure shows: its studies have not been run, or not that part."""
+
+
 @dataclass(frozen=True, eq=False)
 class Data:
     """The rows of one or more studies and the line that says what they are."""
@@ -28,15 +32,17 @@ class Data:
 def load(*folders: Path) -> Data:
     """Read those of the studies' folders that exist; one kind of evidence alone, measured where there is any.
 
-    Raises InputError where none exists or no cell is finished.
+    Raises NothingToDraw where none exists or no cell is finished.
     """
-    found = [folder for folder in folders if (folder / "cells.parquet").exists()] or list(folders[:1])
+    found = [folder for folder in folders if (folder / "cells.parquet").exists()]
+    if not found:
+        raise NothingToDraw(f"{folders[0]}: no such study; artifact run study={folders[0].name} makes it")
     cells, launches = (
         pd.concat([read(folder) for folder in found], ignore_index=True) for read in (read_cells, read_launches)
     )
     cells = cells[cells["status"] == "ok"]
     if cells.empty:
-        raise InputError(f"{found[0]}: no finished cell to draw")
+        raise NothingToDraw(f"{found[0]}: no finished cell to draw")
     evidence = min(cells["evidence"])  # measured, before simulated
     cells = cells[cells["evidence"] == evidence]
     launches = launches[launches["launch_id"].isin(cells["launch_id"])]

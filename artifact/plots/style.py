@@ -47,6 +47,13 @@ def plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter("")
 
 
+def said(launches: pd.DataFrame) -> str:
+    """Return what the launches are: evidence, GPUs, models, versions."""
+    evidence = ", ".join(sorted(launches["evidence"].unique()))
+    gpus = ", ".join(sorted(launches["gpu_name"].dropna().unique())) or "GPU unknown"
+    return f"{evidence}, {gpus}, {', '.join(sorted(launches['model'].unique()))}, vLLM 0.21.0"
+
+
 def caption(figure: Figure, text: str) -> None:
     """Write what the rows are below the figure: evidence, GPU, model, versions, n."""
     figure.supxlabel(text, fontsize=7, color="#444444")
