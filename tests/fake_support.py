@@ -13,7 +13,7 @@ import pytest
 import artifact.engines
 
 FOLDER = Path(__file__).parent / "fake_vllm"
-OURS = ("vllm_probe", "vllm_preload")  # import vllm at their top: they hold the stand-in's names
+OURS = ("vllm_probe", "vllm_preload", "recorder", "forcing_processor")  # import vllm: they hold the stand-in's names
 
 
 def _theirs(name: str) -> bool:

@@ -1,11 +1,14 @@
 """A user's mistake in the configuration is one line that names the key and says what would be right."""
 
 import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from artifact.config import groups, load, mode_named
+from artifact.config import CONF_DIR, _plain, groups, load, mode_named
 from artifact.errors import InputError
 from artifact.schema import Mode
 
@@ -105,3 +108,26 @@ def test_the_same_overrides_give_the_same_frozen_configuration() -> None:
 
 def test_groups_are_the_folders_of_conf() -> None:
     assert groups()["mode"] == ["eager", "full", "full_and_piecewise", "full_decode_only", "none", "piecewise"]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["mode=full", "model=qwen3-8b"],
+        ["++server.max_num_seqs=7", "server=small_kv", "++server.max_num_seqs=9"],
+        ["++server.cudagraph_capture_sizes=[1,2,4]", "++trace.columns={time: when}", "++trace.window=[0,2.5]"],
+        [
+            "study=load_sweep_aa",
+            "++study.arms.EXTRA=['mode=none']",
+            "++study.only=[qwen3-0.6b-churn]",
+            "++trace.path=null",
+        ],
+        ["workload=bursty", "++workload.arrival.cv=2", "++recommend.serve_command='vllm serve X --max-num-seqs 8'"],
+        ["++new.key=1"],
+    ],
+)
+def test_values_are_merged_as_hydra_merges_them(overrides: list[str]) -> None:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF_DIR), version_base="1.3"):
+        hydras = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+    assert _plain(overrides) == hydras

@@ -121,6 +121,9 @@ def test_a_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None
     for file in [*(ROOT / "conf").rglob("*.yaml"), *(ROOT / "artifact").rglob("*.json")]:
         place = Path("artifact") / file.relative_to(ROOT) if file.parts[-2] != "calibrations" else None
         assert str(place or file.relative_to(ROOT)) in held
+    templates = [str(file.relative_to(ROOT)) for file in (ROOT / "artifact").glob("*/templates/*")]
+    assert templates
+    assert set(templates) <= held
     assert not any(name.startswith(("tests/", "conf/")) for name in held)
     code = "import artifact.config as c; print(c.CONF_DIR); print(c.load(['mode=full']).mode.name)"
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -128,6 +131,14 @@ def test_a_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout.split() == [str(tmp_path / "artifact" / "conf"), "FULL"]
+
+
+def test_a_wheel_registers_the_recorder_with_vllm(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        text = archive.read(name).decode()
+        assert "artifact/engines/recorder.py" in archive.namelist()
+    assert "[vllm.stat_logger_plugins]\nartifact_recorder = artifact.engines.recorder:Recorder\n" in text
 
 
 @pytest.fixture

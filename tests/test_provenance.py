@@ -1,24 +1,17 @@
-"""Provenance and the doctor: complete, JSON-able, and free of secrets."""
+"""Provenance: complete, JSON-able, and free of secrets."""
 
 import json
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from artifact.config import load
 from artifact.engines import nvml
-from artifact.study import doctor as doctor_module
 from artifact.study import provenance
-from artifact.study.doctor import doctor
 
 NO_GPU = nvml.Gpu(reasons={"gpu": "NVML does not start: Driver Not Loaded"})
-H200 = nvml.Gpu(
-    name="NVIDIA H200", uuid="GPU-1", driver="580.95", total_bytes=141 * 2**30, used_bytes=0, mig=False, reasons={}
-)
 
 
 def test_complete_and_json_able() -> None:
@@ -42,6 +35,7 @@ def test_no_secret_and_no_path_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
             "tracking=server",
             "tracking.uri='http://me:planted-token-3@host:5000'",
             "executor.results=/home/planted-name/results",
+            "report.folder=/home/planted-name/results/smoke",
             "trace.path=/home/planted-name/day.csv",
             "engine.calibration=/home/planted-name/fit.json",
         ]
@@ -96,69 +90,6 @@ def test_source_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert provenance.source(tmp_path / "inner") == {"commit": "c0ffee", "dirty": False}
     monkeypatch.setenv("ARTIFACT_COMMIT", "c0ffee-dirty")
     assert provenance.source(tmp_path / "inner") == {"commit": "c0ffee", "dirty": True}
-
-
-def _doctor(monkeypatch: pytest.MonkeyPatch, gpu: nvml.Gpu, versions: dict[str, str], *overrides: str) -> Any:
-    monkeypatch.setattr(nvml, "describe", lambda: gpu)
-    monkeypatch.setattr(doctor_module, "version_of", versions.get)
-    return {check.check: check for check in doctor(load(list(overrides)))}
-
-
-def test_doctor_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = _doctor(monkeypatch, NO_GPU, {"mlflow": "3.13.0"})
-    assert checks["python"].ok is True
-    assert checks["gpu"].ok is None
-    assert checks["vllm"].ok is None
-    assert checks["mlflow"].ok is True
-    assert "compile cache" not in checks
-    wanted = _doctor(monkeypatch, NO_GPU, {}, "engine=vllm", "tracking=off")
-    assert wanted["gpu"].ok is False
-    assert wanted["vllm"].ok is False
-    assert "GPU=1" in wanted["vllm"].remedy
-    assert wanted["mlflow"].ok is None
-
-
-def test_doctor_with_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("VLLM_CACHE_ROOT", str(tmp_path))
-    versions = {"vllm": "0.21.0", "torch": "2.11.0+cu130", "mlflow": "3.13.0"}
-    checks = _doctor(monkeypatch, H200, versions)
-    assert [name for name, check in checks.items() if check.ok is False and not name.startswith("disk")] == []
-    assert "cold" in checks["compile cache"].found
-    (tmp_path / "torch_compile_cache" / "one").mkdir(parents=True)
-    assert "warm" in _doctor(monkeypatch, H200, versions)["compile cache"].found
-
-
-@pytest.mark.parametrize(
-    ("gpu", "versions", "name", "said"),
-    [
-        ({"driver": "570.86"}, {}, "driver", "580"),
-        ({"mig": True}, {}, "mig", "whole GPU"),
-        ({"used_bytes": None, "reasons": {"used_bytes": "Insufficient Permissions"}}, {}, "nvml memory", "null"),
-        ({}, {"vllm": "0.20.0"}, "vllm", "vllm==0.21.0"),
-        ({}, {"torch": "2.11.0+cpu"}, "torch", "CUDA"),
-    ],
-)
-def test_doctor_finds(
-    monkeypatch: pytest.MonkeyPatch, gpu: dict[str, Any], versions: dict[str, str], name: str, said: str
-) -> None:
-    device = nvml.Gpu(**{**vars(H200), **gpu})
-    found = {"vllm": "0.21.0", "torch": "2.11.0", "mlflow": "3.13.0"} | versions
-    check = _doctor(monkeypatch, device, found)[name]
-    assert check.ok is False
-    assert said in check.remedy
-
-
-def test_doctor_takes_another_version_if_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    checks = _doctor(monkeypatch, H200, {"vllm": "0.20.0"}, "engine.allow_other_version=true")
-    assert checks["vllm"].ok is True
-    assert checks["vllm"].remedy
-
-
-def test_doctor_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2**20))
-    check = _doctor(monkeypatch, NO_GPU, {}, "executor.results=/no/such/folder")["disk for results"]
-    assert check.ok is False
-    assert check.remedy
 
 
 def test_source_of_a_copy_without_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from artifact.errors import InputError
 from artifact.schema import Evidence
 from artifact.study import plan as planning
 from artifact.study.identity import id_of
+from artifact.study.pages import ui_command
 from artifact.study.store import Store
-from artifact.study.tracking import ui_command
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "artifact").rglob("*.py"))

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from artifact.errors import EnvironmentLacks, InputError
-from artifact.records import REQUEST_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow, Measurement, typed
+from artifact.records import REQUEST_COLUMNS, SCORE_COLUMNS, STEP_COLUMNS, CellRow, LaunchRow, Measurement, typed
 from artifact.study import parts
-from artifact.study.store import Store, read_cells, read_launches, read_requests, read_steps
+from artifact.study.store import Store, read_cells, read_launches, read_requests, read_scores, read_steps
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -43,11 +43,11 @@ def launch(launch_id: str = "l1", **changes: Any) -> LaunchRow:
     return LaunchRow.model_validate(values | changes)
 
 
-def measurement(n: int = 3) -> Measurement:
+def measurement(n: int = 3, scores: pd.DataFrame | None = None) -> Measurement:
     requests = pd.DataFrame({"request": range(n), "intended_s": np.linspace(0, 1, n), "prompt_tokens": 5,
                              "planned_output_tokens": 2, "output_tokens": 2, "measured": True})  # fmt: skip
     steps = pd.DataFrame({"step": range(2 * n), "t_s": np.arange(2 * n) / 7, "runtime_mode": "FULL", "num_tokens": 3})
-    return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), 2.5)
+    return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), 2.5, scores=scores)
 
 
 @pytest.fixture
@@ -78,6 +78,23 @@ def test_rows_and_records_come_back_as_they_were(store: Store) -> None:
     pd.testing.assert_frame_equal(steps.drop(columns="cell_id"), measured.steps)
     assert set(requests["cell_id"]) == {"c1"}
     assert read_steps(store.folder, ["c2"]).empty
+
+
+def test_scores_are_kept_where_there_are_any(store: Store, tmp_path: Path) -> None:
+    found = typed(pd.DataFrame({name: [1, 2] for name in SCORE_COLUMNS} | {"logprob": [-0.1, -1 / 3]}), SCORE_COLUMNS)
+    store.write_cell(cell(), measurement())
+    store.finish()
+    assert not (store.folder / "scores.parquet").exists()
+    assert read_scores(store.folder).empty
+    assert read_scores(store.folder).dtypes.astype(str).to_dict() == {"cell_id": "string", **SCORE_COLUMNS}
+    store.write_cell(cell("c2"), measurement(scores=found))
+    store.write_cell(cell("c3", status="oom"))
+    store.finish()
+    pd.testing.assert_frame_equal(read_scores(store.folder, ["c2"]).drop(columns="cell_id"), found)
+    assert set(read_scores(store.folder)["cell_id"]) == {"c2"}
+    other = Store(tmp_path / "other")
+    assert other.merge(store.folder) == {"cells": 3, "launches": 0}
+    pd.testing.assert_frame_equal(read_scores(other.folder), read_scores(store.folder))
 
 
 def test_empty_files_and_null_columns_keep_their_types(store: Store) -> None:

@@ -14,7 +14,8 @@ from artifact.errors import InputError
 from artifact.records import CellRow, LaunchRow
 from artifact.schema import TrackingConfig
 from artifact.study import tracking
-from artifact.study.tracking import Tracker, TrackingFailed, sync, ui_command
+from artifact.study.pages import runs_page, ui_command
+from artifact.study.tracking import Tracker, TrackingFailed, sync
 
 SQLITE = load(["tracking=sqlite"]).tracking
 LONG = "because " * 200
@@ -220,6 +221,16 @@ def test_ui_command(folder: Path) -> None:
         ui_command(load(["tracking=server"]))
     with pytest.raises(InputError, match="not there yet"):
         ui_command(load(["executor.results=/no/such/results"]))
+
+
+def test_the_page_with_the_runs(folder: Path) -> None:
+    config = load([f"executor.results={folder.parent}"])
+    assert runs_page(config) == "http://127.0.0.1:5000/#/experiments"  # nothing is tracked yet
+    sync(folder, SQLITE)
+    client = tracking._client(f"sqlite:///{tracking.database(folder.parent)}")
+    number = client.get_experiment_by_name(SQLITE.experiment).experiment_id
+    assert runs_page(config, 5005) == f"http://127.0.0.1:5005/#/experiments/{number}/runs"
+    assert runs_page(load(["executor.results=/no/such/results"])) == "http://127.0.0.1:5000/#/experiments"
 
 
 def _first(folder: Path) -> dict[str, int]:

@@ -73,6 +73,10 @@ def test_keys_without_graphs_are_hollow(engine: VllmEngine) -> None:
     assert facts.attention_backend == "FLASHINFER"
 
 
+def test_flash_attention_s_version_is_the_launch_s_own(engine: VllmEngine) -> None:
+    assert started(engine, "backend=flash_attn_2").attention_backend == "FLASH_ATTN (FA2)"
+
+
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("dispatch_*.json")), ids=lambda file: file.stem)
 def test_dispatch_line_becomes_the_golden_table(
     engine: VllmEngine,

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from artifact import config
 from artifact.errors import InputError
 from artifact.records import Schedule
 from artifact.schema import TraceConfig, WorkloadConfig
-from artifact.workloads.build import build, fits, prompt_buckets, token_ids
+from artifact.workloads.build import build, fits, forced_ids, prompt_buckets, token_ids
 
 ARRAYS = ("arrival_s", "prompt_tokens", "output_tokens", "group", "measured")
 
@@ -34,7 +36,8 @@ def test_every_preset_builds_the_same_from_the_same_seed_and_fits(name: str) -> 
     assert (first.prompt_tokens >= 1).all()
     assert (first.output_tokens >= 1).all()
     fits(first, config.load().server)
-    assert token_ids(first, 0, 151_936) != token_ids(other, 0, 151_936)
+    same = token_ids(first, 0, 151_936) == token_ids(other, 0, 151_936)
+    assert same == (preset(name).sequences_seed is not None)  # which holds in every cell, whatever the cell's seed
 
 
 def test_lengths_do_not_depend_on_the_arrivals() -> None:
@@ -70,6 +73,65 @@ def test_bursts_are_groups_measured_whole() -> None:
     assert not schedule.arrival_s.any()
     assert sorted(np.bincount(schedule.group).tolist()) == sorted([*(workload.arrival.batches or ())] * 2)
     assert not np.array_equal(schedule.group, build(workload, 1).group)
+
+
+@given(
+    n=st.integers(1, 30),
+    shapes=st.lists(st.integers(1, 30), min_size=1, max_size=4, unique=True),
+    seeds=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)),
+)
+def test_forced_sequences_are_served_once_at_each_batch_shape(
+    n: int, shapes: list[int], seeds: tuple[int, int]
+) -> None:
+    workload = preset("teacher_forced")
+    arrival = workload.arrival.model_copy(update={"batches": tuple(min(shape, n) for shape in shapes)})
+    workload = workload.model_copy(update={"requests": n, "arrival": arrival})
+    if len(set(arrival.batches or ())) < len(shapes):
+        with pytest.raises(InputError, match="each batch shape once"):
+            build(workload, 0)
+        return
+    schedule, other = (build(workload, seed) for seed in seeds)
+    forced = schedule.forced
+    assert forced is not None
+    assert all(np.array_equal(getattr(schedule, name), getattr(other, name)) for name in ARRAYS)
+    assert schedule.seed == other.seed == workload.sequences_seed
+    assert len(schedule) == n * len(shapes)
+    assert set(np.diff(schedule.group)) <= {0, 1}
+    for shape in arrival.batches or ():
+        of_shape = forced.batch_shape == shape
+        assert forced.sequence[of_shape].tolist() == list(range(n))
+        sizes = np.bincount(schedule.group[of_shape] - schedule.group[of_shape][0])
+        assert sizes.tolist() == [shape] * (n // shape) + [n % shape] * bool(n % shape)
+        assert np.array_equal(schedule.prompt_tokens[of_shape], schedule.prompt_tokens[:n])
+    for group in np.unique(schedule.group):
+        inside = schedule.group == group
+        assert len(set(forced.batch_shape[inside])) == 1
+        assert schedule.arrival_s[inside] == pytest.approx(0.001 * np.arange(inside.sum()))
+
+
+def test_forced_tokens_belong_to_the_sequence_alone() -> None:
+    schedule = build(preset("teacher_forced"), 1)
+    for ids in (token_ids, forced_ids):
+        assert ids(schedule, 3, 1000) == ids(schedule, 3 + 24, 1000) == ids(schedule, 3 + 48, 1000)
+        assert ids(schedule, 3, 1000) != ids(schedule, 4, 1000)
+    forced = forced_ids(schedule, 3, 1000) or []
+    assert len(forced) == 24
+    assert forced != token_ids(schedule, 3, 1000)[:24]
+    assert forced_ids(build(preset("churn"), 1), 3, 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("workload.arrival.batches=[1,25]", "25 at a time of workload.requests=24"),
+        ("workload.sequences_seed=null", "sequences_seed: needed by"),
+        ("workload.arrival.gap_ms=null", "needs gap_ms"),
+        ("workload.requests=null", "needs requests"),
+    ],
+)
+def test_a_forced_workload_that_is_not_whole_names_the_key(override: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        build(preset("teacher_forced", override), 0)
 
 
 def test_a_load_too_low_to_measure_anything_is_refused() -> None:

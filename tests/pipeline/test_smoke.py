@@ -79,4 +79,5 @@ def test_runs_are_in_mlflow(results: Path) -> None:
 
 def test_figures_of_the_results(results: Path, tmp_path: Path, capsys) -> None:
     assert main(["figures", "figures.source=results", f"executor.results={results}", f"figures.out={tmp_path}"]) == 0
-    assert {file.stem for file in tmp_path.iterdir()} == {"fig02_tpot_memory", "fig03_startup"}
+    drawn = {"fig02_tpot_memory", "fig03_startup", "fig08_graph_memory", "fig10_break_even"}
+    assert {file.stem for file in tmp_path.iterdir()} == drawn

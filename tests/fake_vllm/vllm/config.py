@@ -1,4 +1,7 @@
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class CUDAGraphMode(enum.Enum):
@@ -15,3 +18,16 @@ class CUDAGraphMode(enum.Enum):
 
     def __str__(self) -> str:
         return self.name
+
+
+current: Any = None
+
+
+@contextmanager
+def set_current_vllm_config(vllm_config: Any) -> Iterator[None]:
+    global current  # noqa: PLW0603
+    before, current = current, vllm_config
+    try:
+        yield
+    finally:
+        current = before

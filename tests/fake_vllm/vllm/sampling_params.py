@@ -1,5 +1,6 @@
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 
 class RequestOutputKind(enum.Enum):
@@ -15,3 +16,5 @@ class SamplingParams:
     max_tokens: int | None = 16
     detokenize: bool = True
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    logprobs: int | None = None
+    extra_args: dict[str, Any] | None = None

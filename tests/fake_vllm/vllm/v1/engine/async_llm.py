@@ -45,8 +45,8 @@ class AsyncLLM:
                 await self.work.wait()
                 await asyncio.sleep(0.001)
                 answers, stats = self.engine_core.step()
-                for req_id, finished in answers.items():
-                    output = SimpleNamespace(token_ids=[0])
+                for req_id, (finished, token, logprobs) in answers.items():
+                    output = SimpleNamespace(token_ids=[token], logprobs=None if logprobs is None else [logprobs])
                     self.queues[req_id].put_nowait(SimpleNamespace(outputs=[output], finished=finished))
                 for logger in self.loggers:
                     logger.record(stats, None, mm_cache_stats=None, engine_idx=0)
@@ -72,7 +72,7 @@ class AsyncLLM:
         if request_id in self.queues:
             raise ValueError(f"request id {request_id} is taken")
         queue = self.queues[request_id] = asyncio.Queue()
-        self.engine_core.waiting.append(Request(request_id, len(ids), wanted))
+        self.engine_core.waiting.append(Request(request_id, len(ids), wanted, prompt=ids, params=sampling_params))
         self.work.set()
         try:
             finished = False

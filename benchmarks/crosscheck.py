@@ -1,0 +1,163 @@
+"""A GPU in; TPOT and TTFT of the same workload and flags by `vllm bench sweep serve` and by this artifact out.
+
+    python benchmarks/crosscheck.py OUT_FOLDER
+
+Two modes are served by `vllm serve`, driven by `vllm bench serve` (Poisson, uniform lengths: the workload churn),
+and measured as study=crosscheck. Both are cut to requests that arrive in the same window. Writes crosscheck.json:
+medians of both and their ratio per mode, the wall-clock seconds of both and the requests measured in them.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from artifact.config import load
+from artifact.engines.vllm_arguments import engine_arguments
+from artifact.schema import Config, LengthConfig
+from artifact.study.store import read_cells, read_launches
+
+MODES = ("piecewise", "full_and_piecewise")
+RUNS = 2
+PORT = "8011"
+VLLM = [sys.executable, "-m", "vllm.entrypoints.cli.main"]
+
+
+def write_tokenizer(folder: Path, vocabulary: int) -> None:
+    """Write a tokenizer of one word a token beside config.json: `vllm bench` sends text, and n words are n tokens."""
+    words = {f"t{number}": number for number in range(vocabulary)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="t0"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0", "clean_up_tokenization_spaces": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def serve_command(config: Config) -> list[str]:
+    """Return `vllm serve` with the arguments of ``config``; the sweep adds the mode."""
+    arguments = engine_arguments(config)
+    command = [*VLLM, "serve", arguments["model"], "--host", "127.0.0.1", "--port", PORT, "--load-format", "dummy"]
+    for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization", "block_size"):
+        command += [f"--{name.replace('_', '-')}", str(arguments[name])]
+    command += ["--num-gpu-blocks-override", str(arguments["num_gpu_blocks_override"]), "--no-enable-prefix-caching"]
+    command += [
+        "--attention-config",
+        json.dumps(arguments["attention_config"]),
+        "--seed",
+        "0",
+        "--no-enable-log-requests",
+    ]
+    return [*command, "--compilation-config", "{}"]
+
+
+def ratio_of(length: LengthConfig) -> tuple[str, float]:
+    """Return mean and range ratio of a uniform length, as `vllm bench` takes them."""
+    return str(int(length.mean)), float((length.high or length.mean) / length.mean - 1)
+
+
+def bench_command(config: Config, model: str) -> list[str]:
+    """Return `vllm bench serve` for the workload of ``config``, as many requests as its rate gives in its duration."""
+    workload = config.workload
+    assert workload.prompt is not None and workload.output is not None  # noqa: S101, PT018
+    rate, seconds = workload.arrival.rate_per_s or 0.0, workload.duration_s or 0.0
+    (prompt, share), (output, same) = ratio_of(workload.prompt), ratio_of(workload.output)
+    if share != same:
+        sys.exit("vllm bench takes one range ratio for prompts and outputs")
+    command = [*VLLM, "bench", "serve", "--backend", "openai", "--base-url", f"http://127.0.0.1:{PORT}"]
+    command += [
+        "--model",
+        model,
+        "--dataset-name",
+        "random",
+        "--random-input-len",
+        prompt,
+        "--random-output-len",
+        output,
+    ]
+    command += [
+        "--random-range-ratio",
+        str(share),
+        "--request-rate",
+        str(rate),
+        "--num-prompts",
+        str(int(rate * seconds)),
+    ]
+    return [*command, "--ignore-eos", "--temperature", "0", "--save-detailed", "--num-warmups", "32", "--disable-tqdm"]
+
+
+def theirs(file: Path, config: Config) -> list[dict[str, float]]:
+    """Return TTFT and TPOT p50 (ms) and n of each run in ``file``, of the requests that arrive in our window."""
+    workload, rows = config.workload, []
+    for run in json.loads(file.read_text()):
+        if any(run["errors"]):
+            sys.exit(f"{file}: a request failed: {next(filter(None, run['errors']))}")
+        start = np.array(run["start_times"]) - min(run["start_times"])
+        inside = (start >= workload.warmup_s) & (start < (workload.duration_s or 0) - workload.cooldown_s)
+        tpot = np.array(
+            [sum(gaps) / max(1, tokens - 1) for gaps, tokens in zip(run["itls"], run["output_lens"], strict=True)]
+        )
+        ttft = np.array(run["ttfts"])
+        rows.append(
+            {
+                "ttft_p50_ms": float(np.median(ttft[inside]) * 1e3),
+                "tpot_p50_ms": float(np.median(tpot[inside]) * 1e3),
+                "n": int(inside.sum()),
+            }
+        )
+    return rows
+
+
+def timed(command: list[str], log: Path) -> float:
+    """Run ``command`` to its end and return its seconds; what it prints goes to ``log``."""
+    begin = time.monotonic()
+    with log.open("w") as file:
+        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+    if code:
+        sys.exit(f"{' '.join(command)}\nended with {code}:\n{log.read_text()[-2000:]}")
+    return time.monotonic() - begin
+
+
+def main() -> None:
+    out = Path(sys.argv[1]).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    config = load(["study=crosscheck", "model=qwen3-0.6b", "server=study", "workload=churn"])
+    command = serve_command(config)
+    model = command[command.index("serve") + 1]
+    write_tokenizer(Path(model), int(str(config.model.architecture["vocab_size"])))
+    parameters = out / "modes.json"
+    parameters.write_text(json.dumps([{"compilation_config": {"cudagraph_mode": mode.upper()}} for mode in MODES]))
+    ours = [sys.executable, "-m", "artifact", "run", "study=crosscheck", "engine=vllm", "tracking=off"]
+    sweep = [*VLLM, "bench", "sweep", "serve", "--serve-cmd", " ".join(f"'{part}'" for part in command)]
+    sweep += ["--bench-cmd", " ".join(bench_command(config, model)), "--serve-params", str(parameters)]
+    sweep += ["--num-runs", str(RUNS), "--after-bench-cmd", "true", "--show-stdout", "-o", str(out), "-e", "sweep"]
+    seconds = {"ours": timed([*ours, f"executor.results={out}/results"], out / "ours.log")}
+    seconds["vllm_bench_sweep"] = timed(sweep, out / "sweep.log")
+    cells, launches = read_cells(out / "results" / "crosscheck"), read_launches(out / "results" / "crosscheck")
+    answer: dict[str, Any] = {"seconds": seconds, "gpu": launches["gpu_name"].iloc[0], "modes": {}}
+    for mode in MODES:
+        mine = cells[cells["arm"] == mode.upper()]
+        [file] = [path for path in out.glob("sweep/**/summary.json") if f"{mode.upper()}" in _mode_of(path)]
+        bench = theirs(file, config)
+        answer["modes"][mode.upper()] = {
+            "ours": mine[["block", "tpot_p50_ms", "ttft_p50_ms", "n_requests"]].to_dict("records"),
+            "vllm_bench": bench,
+            "ratio": {
+                name: float(mine[name].median() / np.median([row[name] for row in bench]))
+                for name in ("tpot_p50_ms", "ttft_p50_ms")
+            },
+        }
+    (out / "crosscheck.json").write_text(json.dumps(answer, indent=1) + "\n")
+    print(json.dumps(answer, indent=1))
+
+
+def _mode_of(summary: Path) -> tuple[str]:
+    return (json.loads(summary.read_text())[0]["compilation_config"]["cudagraph_mode"],)
+
+
+if __name__ == "__main__":
+    main()
