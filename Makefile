@@ -30,7 +30,7 @@ READY := setup
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke all figures claims ui check test soak coverage conformance traces docker image lock clean
+.PHONY: help setup smoke all figures report tables claims guide ui check test soak coverage conformance traces docker image lock clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -38,26 +38,36 @@ help: ## this list
 
 setup: $(BASE) ## .venv from the hashed lists, with vLLM where a GPU is (or GPU=1)
 
-smoke: ## the quick study and its figures: vLLM on a GPU, the simulator elsewhere
+smoke: ## the quick study, its figures and its report: vLLM on a GPU, the simulator elsewhere
 	@$(MAKE) --no-print-directory all STUDY=smoke
 
 # Calibration and saturation are measurements: without a GPU there is nothing to measure.
 STUDIES = $(if $(STUDY),$(STUDY),smoke $(if $(WITH_GPU),calibrate saturation) load_sweep)
 
 # A tracker that is away fails nothing: the results are in the store, and sync says so in a line.
-all: $(READY) ## every study, or STUDY, and the figures; stopped, it goes on where it was
+all: $(READY) ## every study, or STUDY, the figures and the reports; stopped, it goes on where it was
 	@status=0; for study in $(STUDIES); do \
 		$(ARTIFACT) run study=$$study || status=$$?; \
 		$(ARTIFACT) figures figures.source=results figures.out=results/$$study/figures || status=$$?; \
 		$(ARTIFACT) sync study=$$study || true; \
 	done; \
-	$(ARTIFACT) figures figures.out=results/figures || status=$$?; exit $$status
+	$(ARTIFACT) figures figures.out=results/figures || status=$$?; \
+	for study in $(STUDIES); do $(ARTIFACT) report study=$$study || status=$$?; done; exit $$status
+
+report: $(READY) ## one HTML page of STUDY's results, or of those of smoke
+	$(ARTIFACT) report study=$(or $(STUDY),smoke)
 
 figures: setup ## redraw every figure from the shipped measurements
 	$(PY) -m artifact figures
 
+tables: setup ## write the tables of ARTIFACT.md again, from the shipped measurements
+	$(PY) paper_figures/tables.py
+
 claims: setup ## check every claim against the shipped measurements
 	$(PY) -m artifact claims
+
+guide: setup ## write GUIDE.md from the shipped measurements
+	$(PY) -m artifact guide
 
 ui: setup ## browse the runs at http://127.0.0.1:5000
 	$(PY) -m artifact ui

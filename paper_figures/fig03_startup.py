@@ -1,4 +1,4 @@
-"""Start-up by phase, cold and warm, by mode.
+"""Start-up by phase, cold and warm, by model, mode and backend.
 
 Reads paper_figures/data, writes paper_figures/out: no GPU, no server, no network.
 """

@@ -1,11 +1,11 @@
 """results/STUDY in, paper_figures/data/STUDY out: the measured rows as the repository ships them, and where from.
 
-    python paper_figures/ship.py RESULTS_FOLDER [--commit SHA] [--correct COLUMN WHERE VALUE WHY]
+    python paper_figures/ship.py RESULTS_FOLDER [--commit SHA] [--remark TEXT] [--correct COLUMN WHERE VALUE WHY]
 
 Rows join those that the study ships already: a row is never overwritten, and one id with two contents is refused.
 They are copied as they are but for two things: times of requests and steps become 32-bit floats (2 us at half a
-minute), and a correction named on the command line is made and written down in provenance.json. Simulated rows are
-refused.
+minute), as do scores, which vLLM computes so; and a correction named on the command line is made and written down in
+provenance.json. Simulated rows are refused.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from artifact.study.store import read_cells, read_launches
 
 DATA = Path(__file__).resolve().parent / "data"
-_KEYS = {"cells": "cell_id", "launches": "launch_id", "requests": "cell_id", "steps": "cell_id"}
+_KEYS = {"cells": "cell_id", "launches": "launch_id", "requests": "cell_id", "steps": "cell_id", "scores": "cell_id"}
 
 
 def joined(name: str, old: Path, new: pa.Table) -> pa.Table:
@@ -40,7 +40,12 @@ def joined(name: str, old: Path, new: pa.Table) -> pa.Table:
                 f"{old}: ships {clash[0]} already, measured on another machine; give the block a number of its own"
             )
     fresh = new.filter(pa.array([value not in known for value in new[key].to_pylist()], pa.bool_()))
-    return pa.concat_tables([shipped, fresh.cast(shipped.schema)], promote_options="permissive")
+    # A column that came later is null in the rows shipped before it.
+    types = {field.name: field.type for field in shipped.schema}
+    wanted = [field.with_type(types.get(field.name, field.type)) for field in fresh.schema]
+    return pa.concat_tables([shipped, fresh.cast(pa.schema(wanted))], promote_options="permissive").select(
+        new.column_names
+    )
 
 
 def write(table: pa.Table, target: Path, *, narrow: bool) -> None:
@@ -91,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
     parser.add_argument("--commit", help="of the code that measured, where the machine had no history")
+    parser.add_argument("--remark", help="on how the rows were measured, for provenance.json")
     parser.add_argument("--correct", nargs=4, action="append", default=[], metavar=("COLUMN", "WHERE", "VALUE", "WHY"))
     options = parser.parse_args()
     cells, launches = read_cells(options.results), read_launches(options.results)
@@ -100,8 +106,10 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     provenance = target / "provenance.json"
     notes: list[dict[str, Any]] = json.loads(provenance.read_text()) if provenance.exists() else []
-    note = describe(cells, launches, options.commit)
+    note = describe(cells, launches, options.commit) | ({"remark": options.remark} if options.remark else {})
     for name in _KEYS:
+        if name == "scores" and not (options.results / "scores.parquet").exists():
+            continue  # no cell of the study was scored
         table = pq.read_table(options.results / f"{name}.parquet")
         for column, where, value, why in options.correct if name == "launches" else ():
             table, was, rows = corrected(table, column, where, value)
@@ -109,7 +117,7 @@ def main() -> None:
                 {"column": column, "where": where, "was": was, "is": value, "rows": rows, "why": why}
             )
         shipped = target / f"{name}.parquet"
-        write(joined(name, shipped, table), shipped, narrow=name in ("requests", "steps"))
+        write(joined(name, shipped, table), shipped, narrow=name in ("requests", "steps", "scores"))
     provenance.write_text(json.dumps([*notes, note] if note not in notes else notes, indent=1) + "\n")
     print(*sorted(f"{file.stat().st_size:>9,}  {file.name}" for file in target.iterdir()), sep="\n")
 

@@ -1,0 +1,13 @@
+"""What every attention backend makes of every mode: realised mode, graphs, dispatched steps.
+
+Reads paper_figures/data, writes paper_figures/out: no GPU, no server, no network.
+"""
+
+from pathlib import Path
+
+from artifact.plots import draw
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    print(*draw("fig09_fallback", HERE / "data", HERE / "out"), sep="\n")

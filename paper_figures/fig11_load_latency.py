@@ -1,0 +1,13 @@
+"""TPOT and TTFT against load by stability and mode.
+
+Reads paper_figures/data, writes paper_figures/out: no GPU, no server, no network.
+"""
+
+from pathlib import Path
+
+from artifact.plots import draw
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    print(*draw("fig11_load_latency", HERE / "data", HERE / "out"), sep="\n")

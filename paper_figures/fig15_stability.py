@@ -1,0 +1,13 @@
+"""What batch stability came to, against load.
+
+Reads paper_figures/data, writes paper_figures/out: no GPU, no server, no network.
+"""
+
+from pathlib import Path
+
+from artifact.plots import draw
+
+HERE = Path(__file__).resolve().parent
+
+if __name__ == "__main__":
+    print(*draw("fig15_stability", HERE / "data", HERE / "out"), sep="\n")
