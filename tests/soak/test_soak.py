@@ -18,7 +18,7 @@ from artifact.study.store import Store, read_cells, read_launches, read_requests
 from .study import planned
 
 ROOT = Path(__file__).resolve().parents[2]
-CELLS, KILLS = int(os.environ.get("SOAK_CELLS", "42")), int(os.environ.get("SOAK_KILLS", "4"))
+CELLS, KILLS = int(os.environ.get("SOAK_CELLS", "28")), int(os.environ.get("SOAK_KILLS", "3"))
 FLAT_KIB = 32 * 1024  # for allocators and tables of rows; what is kept for each cell would show above it
 RANDOM = random.Random(20260101)
 
