@@ -1,5 +1,7 @@
 """Overrides of study=confirm in; the same with the mode to confirm as an arm, and the verdict on what was run, out."""
 
+from pathlib import Path
+
 from artifact.commands.common import Answer, say, shipped_folder
 from artifact.config import load
 from artifact.schema import Mode
@@ -36,8 +38,6 @@ def arranged(overrides: list[str]) -> list[str]:
 
 def verdicts(overrides: list[str], rows: Answer) -> Answer:
     """Return ``rows`` of a finished run of study=confirm with its contrasts; those of another study as they are."""
-    from pathlib import Path
-
     from artifact.analysis import sweep
     from artifact.analysis.verdicts import findings
 

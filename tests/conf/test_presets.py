@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
-from artifact.config import CONF_DIR, groups, load
-from artifact.errors import InputError
+from artifact.config import groups, load
 from artifact.schema import Config, Evidence, Mode
 from artifact.study import identity
 from artifact.study.plan import plan
@@ -44,20 +42,9 @@ def public_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(f"traces/AzureLLMInferenceTrace_{name}.csv").write_text(text)
 
 
-def unmeasured(study: str) -> set[str]:
-    """Return the models of the study's tiles with loads that conf/saturation.yaml does not hold yet."""
-    tiles = [tile for tile in load([f"study={study}"]).study.tiles if tile.loads]
-    models = {each.removeprefix("model=") for tile in tiles for each in tile.overrides if each.startswith("model=")}
-    return models - set(OmegaConf.load(CONF_DIR / "saturation.yaml"))
-
-
 @pytest.mark.parametrize("name", groups()["study"])
 @pytest.mark.usefixtures("public_traces")
 def test_study_plans_on_the_simulator(name: str) -> None:
-    if missing := unmeasured(name):  # loads are fractions of a saturation, which is measured first
-        with pytest.raises(InputError, match=rf"saturation.yaml: no rate_per_s for model ({'|'.join(missing)}),"):
-            plan([f"study={name}", "engine=sim"], Evidence.SIMULATED)
-        return
     # A study of the user's own trace gets one.
     tiles = load([f"study={name}"]).study.tiles
     has_trace = any("workload=trace" in workload for tile in tiles for workload in tile.workloads)
