@@ -88,7 +88,7 @@ soak: $(VENV)/.dev ## a simulated study of 2,000 cells with faults, killed twent
 	SOAK_CELLS=2000 SOAK_KILLS=20 $(PY) -m pytest tests/soak
 
 coverage: $(VENV)/.dev ## which lines of artifact/ the tests reach; fails under 90 %
-	$(PY) -m pytest -n 2 --dist loadfile --cov artifact --cov-report term-missing:skip-covered --cov-fail-under 90
+	$(PY) -m pytest -n 3 --dist loadfile --cov artifact --cov-report term-missing:skip-covered --cov-fail-under 90
 
 conformance: $(VENV)/.dev ## our graph rules against vLLM's own code; VLLM=X.Y.Z for another version
 	$(PY) -m tests.conformance $(if $(VLLM),--vllm $(VLLM))

@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artifact.analysis.correctness import LEAST_TOLERANCE, correctness, disqualified, flagged, noise
+from artifact.analysis import sweep
+from artifact.analysis.correctness import LEAST_TOLERANCE, correctness, disqualified, flagged, noise, screened
 from artifact.records import (
     REQUEST_COLUMNS,
     SCORE_COLUMNS,
@@ -211,5 +212,27 @@ def test_a_disqualified_arm_is_flagged_wherever_its_cells_are(results: Results) 
     assert list(disqualified(verdicts)) == [("fa3", "FULL")]
     cells = flagged(read_cells(results.store.folder), verdicts).set_index("arm")
     assert cells["flags"].to_dict() == {"NONE": "", "FULL": "under_sampled,wrong_outputs"}
-    elsewhere = read_cells(results.store.folder).assign(study="other")
-    assert flagged(elsewhere, verdicts)["flags"].tolist() == elsewhere["flags"].tolist()
+    elsewhere = read_cells(results.store.folder).assign(study="load_sweep", tile="churn")
+    assert flagged(elsewhere, verdicts).set_index("arm")["flags"].to_dict() == cells["flags"].to_dict()
+    other = elsewhere.assign(backend="TRITON_ATTN")  # on which nothing was found
+    assert flagged(other, verdicts)["flags"].tolist() == other["flags"].tolist()
+    pinned = verdicts.assign(flash_attn_version=2)  # what others run is another version
+    assert flagged(elsewhere, pinned)["flags"].tolist() == elsewhere["flags"].tolist()
+
+
+def test_a_disqualified_mode_is_not_ranked_in_the_sweep(results: Results, tmp_path: Path) -> None:
+    results.add("NONE", scores())
+    results.add("FULL", scores(shift=1.0))
+    results.table()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "fallback").symlink_to(results.store.folder)
+    cells = read_cells(results.store.folder)
+    assert screened(cells, tmp_path / "root").set_index("arm")["flags"].to_dict() == {
+        "NONE": "",
+        "FULL": "wrong_outputs",
+    }
+    assert screened(cells, tmp_path / "elsewhere")["flags"].tolist() == ["", ""]
+    (tmp_path / "root" / "load_sweep").symlink_to(results.store.folder)
+    read = sweep.read(tmp_path / "root", ("load_sweep",))
+    assert read is not None
+    assert read.cells.set_index("arm")["unranked"].dropna().to_dict() == {"FULL": "wrong_outputs"}

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from artifact.analysis.compare import METRICS
 from artifact.cli import main
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import InputError
-from artifact.metrics import latency, validity
 from artifact.records import CellRow, LaunchRow
-from artifact.report import Contents, gather, render, words
+from artifact.report import Contents, gather, render
 from artifact.report.table import table, text
-from artifact.schema import Evidence, Status
+from artifact.schema import Evidence
 from artifact.study.plan import plan
 from artifact.study.run import run
 from artifact.study.store import Store, read_cells
@@ -243,16 +241,6 @@ def test_a_model_that_conf_does_not_know_still_gives_a_page(tmp_path: Path) -> N
     assert any("no such model" in note for note in contents.answer.notes)
     assert contents.commands == ("# conf/study of this version has no demo: take the version that wrote the rows",)
     assert render(contents)
-
-
-def test_every_flag_and_status_has_words() -> None:
-    def named(module: Any) -> Iterator[str]:
-        yield from (line.split("|")[1].strip() for line in (module.__doc__ or "").splitlines() if line.startswith("| "))
-
-    of_steps = set(named(validity)) - {"flag"}
-    of_requests = {part for part in (latency._flags.__doc__ or "").split("``")[1::2] if part != "_overloaded"}
-    assert set(words.FLAGS) == of_steps | of_requests
-    assert set(words.STATUSES) == set(Status)
 
 
 def test_the_commands_give_the_same_cells_again(simulated: Path, simulated_contents: Contents) -> None:

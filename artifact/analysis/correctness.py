@@ -22,6 +22,7 @@ from artifact.study.store import read_cells, read_launches, read_scores
 MARGIN = 2.0
 LEAST_TOLERANCE = 1 / 32
 WITHIN, DISQUALIFIED, NOT_MEASURED = "within", "disqualified", "not measured"
+STUDY = "fallback"  # whose cells are scored
 WRONG_OUTPUTS = "wrong_outputs"  # the flag of a disqualified arm's cells
 _PLACE = ["batch_shape", "sequence", "position", "token"]
 _NUMBERS = ("positions", "max_abs_diff", "p99_abs_diff", "top_agreement", "top_gap", "tolerance", "flash_attn_diff")
@@ -30,13 +31,13 @@ _NUMBERS = ("positions", "max_abs_diff", "p99_abs_diff", "top_agreement", "top_g
 def correctness(folder: Path) -> pd.DataFrame:
     """Return a row per tile and arm of the results in ``folder``, in the order of their names.
 
-    Columns: study, tile, arm, backend, requested_mode, realised_mode; ``positions`` compared; ``max_abs_diff`` and
-    ``p99_abs_diff`` of the forced token's log-probability (natural) to NONE's; ``top_agreement``, the share of
-    positions with the same most probable token, and ``top_gap``, how far the two differ in log-probability at most
-    where they are not the same one; ``tolerance``; ``flash_attn_diff``, the largest difference to NONE on FLASH_ATTN
-    of the version that vLLM chooses; ``verdict`` (within, disqualified, not measured) and ``evidence``, a sentence.
-    Numbers are null where there are none. Blocks are compared each within itself and pooled. Raises InputError where
-    ``folder`` holds no results.
+    Columns: study, tile, arm, backend, flash_attn_version (where it is pinned), requested_mode, realised_mode;
+    ``positions`` compared; ``max_abs_diff`` and ``p99_abs_diff`` of the forced token's log-probability (natural) to
+    NONE's; ``top_agreement``, the share of positions with the same most probable token, and ``top_gap``, how far the
+    two differ in log-probability at most where they are not the same one; ``tolerance``; ``flash_attn_diff``, the
+    largest difference to NONE on FLASH_ATTN of the version that vLLM chooses; ``verdict`` (within, disqualified, not
+    measured) and ``evidence``, a sentence. Numbers are null where there are none. Blocks are compared each within
+    itself and pooled. Raises InputError where ``folder`` holds no results.
     """
     cells, scores = read_cells(folder), read_scores(folder)
     pinned = _pinned(read_launches(folder))
@@ -58,15 +59,17 @@ def correctness(folder: Path) -> pd.DataFrame:
                 "tile": tile,
                 "arm": arm,
                 "backend": first["backend"],
+                "flash_attn_version": pinned.get(str(first["launch_id"])),
                 "requested_mode": first["requested_mode"],
                 "realised_mode": known.iloc[0] if len(known) else None,
                 **dict.fromkeys(_NUMBERS),
                 **_judged(own, beside, common, by_cell),
             }
         )
-    names = ["study", "tile", "arm", "backend", "requested_mode", "realised_mode", *_NUMBERS, "verdict", "evidence"]
-    table = pd.DataFrame(rows, columns=names)
-    return table.astype(dict.fromkeys(_NUMBERS, "float64")).astype({"positions": "Int64"})
+    what = ["study", "tile", "arm", "backend", "flash_attn_version", "requested_mode", "realised_mode"]
+    table = pd.DataFrame(rows, columns=[*what, *_NUMBERS, "verdict", "evidence"])
+    counts = dict.fromkeys(("positions", "flash_attn_version"), "Int64")
+    return table.astype(dict.fromkeys(_NUMBERS, "float64")).astype(counts)
 
 
 def disqualified(verdicts: pd.DataFrame) -> dict[tuple[str, str], str]:
@@ -77,19 +80,29 @@ def disqualified(verdicts: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def flagged(cells: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """Return ``cells`` (records.CellRow) with the flag ``wrong_outputs`` on those of a disqualified arm of their study.
+    """Return ``cells`` (records.CellRow) with the flag ``wrong_outputs`` on those that run a disqualified mode.
 
-    A flagged cell is shown and never ranked.
+    They are the disqualified arm's own, and in any other study those of its mode on its backend, unless the arm pinned
+    a version of FlashAttention, which others do not run. A flagged cell is shown and never ranked.
     """
-    wrong = disqualified(verdicts)
+    own = disqualified(verdicts)
     studies = set(verdicts["study"])
+    wrong = verdicts[(verdicts["verdict"] == DISQUALIFIED) & verdicts["flash_attn_version"].isna()]
+    modes = set(zip(wrong["requested_mode"], wrong["backend"], strict=True))
+    columns = (cells[name] for name in ("study", "tile", "arm", "requested_mode", "backend"))
     hit = [
-        study in studies and (tile, arm) in wrong
-        for study, tile, arm in zip(cells["study"], cells["tile"], cells["arm"], strict=True)
+        (tile, arm) in own if study in studies else (mode, backend) in modes
+        for study, tile, arm, mode, backend in zip(*columns, strict=True)
     ]
     flags = cells["flags"].fillna("")
     added = flags.where(flags == "", flags + ",") + WRONG_OUTPUTS
     return cells.assign(flags=flags.where(~np.array(hit, dtype=bool), added))
+
+
+def screened(cells: pd.DataFrame, root: Path) -> pd.DataFrame:
+    """Return ``cells``, flagged by what study=fallback below ``root`` found; as they are where it scored nothing."""
+    folder = root / STUDY
+    return flagged(cells, correctness(folder)) if (folder / "scores.parquet").exists() else cells
 
 
 def noise(scores: pd.DataFrame) -> float | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from artifact.analysis.correctness import screened
 from artifact.analysis.objectives import Trial
 from artifact.config import groups, load
 from artifact.errors import InputError
@@ -65,7 +66,7 @@ def _close(config: Config, modes: tuple[Mode, ...], root: Path) -> pd.DataFrame:
     found = []
     for folder in sorted(path.parent for path in root.glob("*/cells.parquet")):
         try:
-            cells, launches = read_cells(folder), believed(read_launches(folder))
+            cells, launches = screened(read_cells(folder), root), believed(read_launches(folder))
         except InputError:
             continue  # a folder of another version is no evidence
         launches = launches[launches["gpu_name"] == config.hardware.full_name]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from artifact.analysis.correctness import screened
 from artifact.analysis.inference import Floats
 from artifact.analysis.measured_cells import needed_blocks
 from artifact.config import load
@@ -128,7 +129,7 @@ def read(root: Path, studies: Sequence[str] = STUDIES) -> Sweep | None:
     )
     if cells.empty:
         return None
-    return of(cells, believed(launches))
+    return of(screened(cells, root), believed(launches))
 
 
 def of(cells: pd.DataFrame, launches: pd.DataFrame) -> Sweep:

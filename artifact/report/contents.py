@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from artifact.analysis.compare import side_by_side
+from artifact.analysis.correctness import screened
 from artifact.errors import InputError
 from artifact.metrics.memory import believed
 from artifact.plots.inline import Picture, pictures
@@ -49,7 +50,7 @@ def gather(folder: Path, reference: Path | None = None) -> Contents:
     ``reference`` is a folder with measurements of the same study, shown beside simulated rows. Raises InputError where
     ``folder`` is none, holds no cell, or more than one study.
     """
-    cells, launches = read_cells(folder), read_launches(folder)
+    cells, launches = screened(read_cells(folder), folder.parent), read_launches(folder)
     studies = sorted(cells["study"].unique())
     if len(studies) != 1:
         what = f"holds cells of {len(studies)} studies ({', '.join(studies)})" if studies else "holds no cell"

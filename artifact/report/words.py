@@ -12,7 +12,8 @@ STATUSES: dict[Status, str] = {
     Status.SKIPPED: "not reached, because its engine ended before; taken up by the next run",
 }
 
-# Raised in artifact/metrics: latency for the requests of a cell, validity for its steps and conditions.
+# Raised in artifact/metrics: latency for the requests of a cell, validity for its steps and conditions; the last one
+# in artifact/analysis/correctness.
 FLAGS: dict[str, str] = {
     "client_bound": "the client fell behind: half of the requests were sent more than 10 ms late, or the rate achieved "
     "is more than 2 % off the rate offered. Its latencies are partly the client's.",
@@ -24,6 +25,7 @@ FLAGS: dict[str, str] = {
     "heavy_probe": "every step was recorded inside the worker, which slows it: for step times, not for latencies.",
     "unsteady": "the number of running requests rose or fell over the measured window: not a steady state.",
     "host_jitter": "the host was disturbed just before the cell: it overslept a 1 ms sleep by more than 1 ms.",
+    "wrong_outputs": "study=fallback found that this mode does not compute on its backend what NONE computes.",
 }
 
 UNKNOWN_FLAG = "a flag that this version does not know; see the version that wrote the rows."
