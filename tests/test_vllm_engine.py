@@ -87,7 +87,10 @@ def test_dispatch_line_becomes_the_golden_table(
 ) -> None:
     measured = json.loads(file.read_text())
     mode, backend = measured["requested_mode"].lower(), measured["backend"]["name"].lower()
-    started(engine, f"mode={mode}", f"backend={backend}")
+    settings = [f"server.{key}={'null' if value is None else value}" for key, value in measured["server"].items()]
+    # Weights of its own would be written, and change no table.
+    shape = ["model=qwen3-4-layers", "model.weights=dummy"] if measured["model_layers"] == 4 else []
+    started(engine, f"mode={mode}", f"backend={backend}", *settings, *shape)
     (tmp_path / "launch.log").write_text("noise\n" + capsys.readouterr().out)
     monkeypatch.setattr(record, "HERE", tmp_path)
     record.main(tmp_path)

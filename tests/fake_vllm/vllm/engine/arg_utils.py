@@ -21,6 +21,7 @@ class AsyncEngineArgs:
         mode = CUDAGraphMode.NONE if eager else CUDAGraphMode[asked["cudagraph_mode"]]
         largest = min(2 * given.max_num_seqs, 512)
         sizes = [1, 2, 4, *range(8, min(largest + 1, 256), 8), *range(256, largest + 1, 16)]
+        sizes = asked.get("cudagraph_capture_sizes") or sizes
         return SimpleNamespace(
             given=given,
             model=json.loads((Path(given.model) / "config.json").read_text()),
