@@ -63,6 +63,7 @@ def test_the_shipped_rows_are_of_shipped_cells_alone() -> None:
 
 def test_the_shipped_rows_are_what_the_simulator_says(tmp_path: Path) -> None:
     (tmp_path / "hollow").mkdir()
+    shutil.copy(DATA / "hollow" / "launches.parquet", tmp_path / "hollow")
     cells = pq.read_table(DATA / "hollow" / "cells.parquet")
     mine = [
         arm == "REAL" and block == "0"

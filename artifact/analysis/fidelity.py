@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from artifact.analysis.every_study import studies
 from artifact.analysis.sweep import DEFAULT
 from artifact.config import groups
 from artifact.engines.sim_engine import SimEngine
@@ -60,7 +61,7 @@ def read(root: Path) -> pd.DataFrame:
 
 
 def _held_out(root: Path) -> Iterator[tuple[str, pd.DataFrame]]:
-    for folder in sorted(path.parent for path in root.glob("*/cells.parquet")):
+    for folder in studies(root):
         if folder.name in groups()["study"] and folder.name not in _FITTED_ON:
             cells = read_cells(folder)
             keep = (cells["status"] == Status.OK) & (cells["evidence"] == Evidence.MEASURED)

@@ -18,9 +18,10 @@ def fidelity_table(root: Path) -> str:
         cells = max(each.n for each in own if each is not None)
         shares = [f"{each.median:.0%} ({each.bias:+.0%})" if each is not None else "-" for each in own]
         lines.append([what, str(cells), *shares])
-    apart = [floor(rows, metric)[0] for metric in METRICS]
-    pairs = floor(rows, METRICS[0])[1]
-    lines.append(["the same cell measured again", f"{pairs} pairs", *(shown(each, ".0%") for each in apart)])
+    repeats = [floor(rows, metric) for metric in METRICS]
+    lines.append(
+        ["the same cell measured again", f"{repeats[0][1]} pairs", *(shown(apart, ".0%") for apart, _ in repeats)]
+    )
     step_shares = max(float((rows[f"{name}_simulated"] - rows[name]).abs().median()) for name in SHARES)
     chosen = choices(rows)
     right = int((chosen["chosen"] == chosen["best"]).sum())

@@ -19,7 +19,7 @@ def held_out(data: Data) -> Figure:
     rows = fidelity.read(root)
     names = rows["arm"].where(rows["arm"].isin(list(STYLES)), "other sizes, FLASHINFER")
     figure = Figure(figsize=(8.4, 7.6), layout="constrained")
-    notes = []
+    errors, notes = fidelity.errors(rows), []
     for axes, (metric, words) in zip(figure.subplots(2, 2).flat, _PANELS.items(), strict=True):
         for arm in arm_order(names):
             part = rows[names == arm]
@@ -29,7 +29,7 @@ def held_out(data: Data) -> Figure:
         _equality(axes, rows[[metric, f"{metric}_simulated"]].to_numpy(float), apart)
         axes.set_xlabel(f"{words}, measured (ms)")
         axes.set_ylabel(f"{words}, simulated (ms)")
-        error = next((each for each in fidelity.errors(rows) if each.metric == metric), None)
+        error = next((each for each in errors if each.metric == metric), None)
         if error is not None:
             repeats = "no repeats" if apart is None else f"repeats {apart:.0%} apart ({pairs} pairs)"
             notes.append(f"{words}: median error {error.median:.0%} of {error.n} cells, {repeats}")

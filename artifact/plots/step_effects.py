@@ -12,8 +12,8 @@ from artifact.plots.step_latency import mixed_axis
 from artifact.plots.step_panels import (
     LEAVES,
     SERVE,
-    aside,
     batch_axis,
+    by_arm,
     explain,
     fit_to_marks,
     frame,
@@ -36,10 +36,7 @@ def compile_against_graph(data: Data) -> Figure:
     figure, found = panels(names, (4.6, 3.0))
     for name, axes in zip(names, found, strict=True):
         own = table[table["tile"] == name]
-        places, arms = batch_axis(axes, own["batch"]), arm_order(own["arm"])
-        for number, arm in enumerate(arms):
-            rows = own[own["arm"] == arm]
-            x = rows["batch"].map(places) + aside(number, len(arms))
+        for arm, rows, x in by_arm(own, own["batch"].map(batch_axis(axes, own["batch"]))):
             label = "compilation: EAGER / NONE" if arm == "NONE" else f"graphs: NONE / {arm}"
             marks(axes, arm, x, rows["speedup"], rows["low"], rows["high"], label=label)
         axes.set_title(f"{title(name, own['model'])}, {int(own['n_blocks'].max())} blocks", fontsize=9)
@@ -86,10 +83,7 @@ def _savings(axes: Axes, table: pd.DataFrame, places: "pd.Series[float]") -> Non
     if table.empty:
         axes.annotate("not measured", (0.5, 0.5), xycoords="axes fraction", ha="center", fontsize=8)
         return
-    arms = arm_order(table["arm"])
-    for number, arm in enumerate(arms):
-        rows = table[table["arm"] == arm].sort_values("size")
-        x = places[rows.index].astype(float) + aside(number, len(arms))
+    for arm, rows, x in by_arm(table.sort_values("size"), places):
         share, low, high = (100 * (1 - 1 / rows[name]) for name in ("speedup", "low", "high"))
         marks(axes, arm, x, share, low, high)
         unclear, hurts = rows["verdict"] == "unclear", rows["verdict"] == "hurts"

@@ -14,8 +14,8 @@ from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.step_panels import (
     LEAVES,
     SERVE,
-    aside,
     batch_axis,
+    by_arm,
     explain,
     fit_to_marks,
     launches_an_arm,
@@ -25,7 +25,7 @@ from artifact.plots.step_panels import (
     panels,
     title,
 )
-from artifact.plots.style import BESIDE, arm_order, arm_style
+from artifact.plots.style import BESIDE, arm_style
 
 # MPK, OSDI 2026: milliseconds a token of Qwen3-8B at batch 1 on one A100, as published, not run here.
 _MPK_MODEL = "qwen3-8b"
@@ -60,10 +60,7 @@ def _decode_panel(axes: Axes, name: str, table: pd.DataFrame) -> None:
     places = batch_axis(axes, table["batch"])
     floor = table.groupby("batch")["floor_ms"].median().dropna()
     axes.plot(floor.index.map(places), floor, label="floor: weights + KV", **_FLOOR)
-    arms = arm_order(table["arm"])
-    for number, arm in enumerate(arms):
-        rows = table[table["arm"] == arm]
-        x = rows["batch"].map(places) + aside(number, len(arms))
+    for arm, rows, x in by_arm(table, table["batch"].map(places)):
         marks(axes, arm, x, rows["wall_ms"], rows["wall_low_ms"], rows["wall_high_ms"])
         _gpu_time(axes, arm, x, rows["gpu_ms"])
     if set(table["model"]) == {_MPK_MODEL} and 1 in places:
@@ -100,10 +97,7 @@ def mixed_steps(data: Data) -> Figure:
     for name, axes in zip(names, found, strict=True):
         rows_of = table[table["tile"] == name]
         places = mixed_axis(axes)
-        arms = arm_order(rows_of["arm"])
-        for number, arm in enumerate(arms):
-            rows = rows_of[rows_of["arm"] == arm]
-            x = rows["size"].map(places) + aside(number, len(arms))
+        for arm, rows, x in by_arm(rows_of, rows_of["size"].map(places)):
             marks(axes, arm, x, rows["period_ms"], rows["period_low_ms"], rows["period_high_ms"])
             _gpu_time(axes, arm, x, rows["gpu_ms"])
         axes.set_title(f"{title(name, rows_of['model'])}, {launches_an_arm(rows_of['n_launches'])}", fontsize=9)

@@ -1,6 +1,6 @@
 """Tables of a step study in, the parts that its figures share out: a panel a model, marks with intervals, axes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from artifact.analysis.step_table import finished
 from artifact.plots.data import Data
-from artifact.plots.style import arm_style, caption, plain_numbers
+from artifact.plots.style import arm_order, arm_style, caption, plain_numbers
 
 COLUMNS = 2
 LEAVES = "an interval that leaves the frame goes on"
@@ -48,9 +48,12 @@ def title(tile: str, models: pd.Series) -> str:
     return tile if tile.startswith(model) else f"{model}, {tile}"
 
 
-def aside(number: int, arms: int) -> float:
-    """Return how far from its place arm ``number`` of ``arms`` is drawn, in places, so that none hides another."""
-    return (number - (arms - 1) / 2) * 0.11
+def by_arm(table: pd.DataFrame, places: "pd.Series[Any]") -> Iterator[tuple[str, pd.DataFrame, "pd.Series[float]"]]:
+    """Yield each arm, its rows and where they are drawn: beside their ``places``, so that none hides another."""
+    arms = arm_order(table["arm"])
+    for number, arm in enumerate(arms):
+        rows = table[table["arm"] == arm]
+        yield arm, rows, places[rows.index].astype(float) + (number - (len(arms) - 1) / 2) * 0.11
 
 
 def marks(axes: Axes, arm: str, x: Any, middle: Any, low: Any, high: Any, **style: Any) -> None:
