@@ -16,10 +16,15 @@ from typing import Any, NamedTuple, NoReturn
 import pandas as pd
 from rich.console import Console
 
-from artifact import __version__, tables, tables_guide, tables_inspect, tables_recommend, tables_sizes
+from artifact import __version__
 from artifact.commands import answers, environment, guide, report, results, studies
 from artifact.commands.common import Answer, say
 from artifact.errors import ArtifactError, InputError, nearest
+from artifact.tables import commands as tables
+from artifact.tables import guide as tables_guide
+from artifact.tables import inspect_server as tables_inspect
+from artifact.tables import recommend as tables_recommend
+from artifact.tables import sizes as tables_sizes
 
 
 class Command(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from artifact.analysis import sweep
-from artifact.analysis.sweep import DEFAULT, MODES, Sweep
+from artifact.analysis.contrasts import sweep
+from artifact.analysis.contrasts.sweep import DEFAULT, MODES, Sweep
 
 MODEL = "qwen3-0.6b"
 # ratios to the default of 5 ms; FULL_DECODE_ONLY equals it, FULL is faster

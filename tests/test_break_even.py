@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from artifact.analysis import every_study
-from artifact.analysis.break_even import break_even, request_seconds
+from artifact.analysis.starts.break_even import break_even, request_seconds
 from artifact.records import CellRow, LaunchRow
 from tests.launch_support import cell, launch, write
 

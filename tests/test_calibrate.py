@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from sim_support import calibration_file, launch, synthetic_calibration
 
-from artifact.analysis.calibrate import fit_folder, save
-from artifact.analysis.step_fit import robust_nnls
+from artifact.analysis.calibration.calibrate import fit_folder, save
+from artifact.analysis.calibration.step_fit import robust_nnls
 from artifact.config import load
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import InputError

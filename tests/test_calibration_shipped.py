@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artifact.analysis.calibrate import fit_folder
-from artifact.analysis.host_fit import WINDOW_S, HostFit, unprobed_windows
+from artifact.analysis.calibration.calibrate import fit_folder
+from artifact.analysis.calibration.host_fit import WINDOW_S, HostFit, unprobed_windows
 from artifact.config import load
 from artifact.engines.sim_engine import SimEngine
 from artifact.records import Cell, Launch

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artifact.analysis import sweep
+from artifact.analysis.contrasts import sweep
 from artifact.analysis.correctness import LEAST_TOLERANCE, correctness, disqualified, flagged, noise, screened
 from artifact.records import (
     REQUEST_COLUMNS,

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from artifact.analysis import every_study
-from artifact.analysis.fallback import MODES, hollow_cost, matrix
+from artifact.analysis.starts.fallback import MODES, hollow_cost, matrix
 from artifact.config import groups, load
 from artifact.records import CellRow, LaunchRow
 from artifact.schema import Evidence

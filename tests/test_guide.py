@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from artifact.analysis import guide, guide_answers, outcomes, stability_effects, verdicts
-from artifact.analysis.guide_text import render
-from artifact.analysis.sweep import DEFAULT, Sweep
+from artifact.analysis.contrasts import outcomes, stability_effects, verdicts
+from artifact.analysis.contrasts.sweep import DEFAULT, Sweep
+from artifact.analysis.guide import answers as guide_answers
+from artifact.analysis.guide import page as guide
+from artifact.analysis.guide.text import render
 from artifact.cli import main
 from artifact.errors import InputError
 from tests.sweep_support import MODEL, made, swept

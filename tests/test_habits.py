@@ -95,7 +95,7 @@ def in_a_terminal(code: list[str], **environment: str) -> str:
 
 TABLE = """
 from rich.console import Console
-from artifact import tables
+from artifact.tables import commands as tables
 tables.pairs({"minutes": 3.5, "file": "[red]x[/red]"}, Console())
 """
 PROGRESS = """

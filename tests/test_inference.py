@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from artifact.analysis.inference import ALPHA, Spread, bootstrap, estimate, holm, p_values, spreads, verdict
+from artifact.analysis.contrasts.inference import ALPHA, Spread, bootstrap, estimate, holm, p_values, spreads, verdict
 
 VALUES = np.array([0.10, 0.12, 0.08, 0.11, 0.09])
 OWN = Spread(math.sqrt(0.00025), 4, is_pooled=False)  # of VALUES: squares 0.001, over 4

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artifact.analysis import mode_trials
-from artifact.analysis.measured_cells import find
-from artifact.analysis.recommend import MODES, ask, recommend
+from artifact.analysis.contrasts.measured_cells import find
+from artifact.analysis.recommend import mode_trials
+from artifact.analysis.recommend.recommendation import MODES, ask, recommend
 from artifact.cli import main
 from artifact.config import load
 from artifact.errors import InputError

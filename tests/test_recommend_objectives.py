@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from artifact.analysis.objectives import OBJECTIVES, Trial, choose, contrast
+from artifact.analysis.recommend.objectives import OBJECTIVES, Trial, choose, contrast
 from artifact.schema import Mode
 
 DEFAULT, FULL, DECODE, NONE = Mode.FULL_AND_PIECEWISE, Mode.FULL, Mode.FULL_DECODE_ONLY, Mode.NONE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from artifact.analysis.serve_command import parse, quoted
+from artifact.analysis.recommend.serve_command import parse, quoted
 from artifact.config import load
 from artifact.errors import InputError
 from artifact.schema import Mode

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from artifact.analysis import mode_trials
 from artifact.analysis.inspect_server import inspect_server
-from artifact.analysis.recommend import recommend
+from artifact.analysis.recommend import mode_trials
+from artifact.analysis.recommend.recommendation import recommend
 from artifact.config import load
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import InputError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from artifact.analysis import size_serving
-from artifact.analysis.sizes import sizes
+from artifact.analysis.sizes import serving as size_serving
+from artifact.analysis.sizes.answer import sizes
 from artifact.cli import main
 from artifact.config import load
 from artifact.errors import EnvironmentLacks, InputError

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from artifact.analysis.size_batches import Batches
-from artifact.analysis.size_choice import choose, default_server, graph_counts, grid, with_sizes
-from artifact.analysis.size_costs import StepCosts, replayed
-from artifact.analysis.size_graphs import Line, Takes
+from artifact.analysis.sizes.batches import Batches
+from artifact.analysis.sizes.choice import choose, default_server, graph_counts, grid, with_sizes
+from artifact.analysis.sizes.costs import StepCosts, replayed
+from artifact.analysis.sizes.graphs import Line, Takes
 from artifact.config import load
 from artifact.errors import InputError
 from artifact.graphs.dispatch import Dispatcher

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from artifact.analysis.size_batches import Batches
-from artifact.analysis.size_costs import StepCosts, host_shares, problem, replayed
-from artifact.analysis.size_graphs import Start, _line, takes
+from artifact.analysis.sizes.batches import Batches
+from artifact.analysis.sizes.costs import StepCosts, host_shares, problem, replayed
+from artifact.analysis.sizes.graphs import Start, _line, takes
 from artifact.config import load
 from artifact.errors import EnvironmentLacks
 from artifact.graphs.dispatch import Dispatcher

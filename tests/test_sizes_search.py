@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifact.analysis.size_search import Problem, search
+from artifact.analysis.sizes.search import Problem, search
 
 COSTS = st.floats(0, 100, allow_nan=False, width=32)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from artifact.analysis import every_study, start_up
+from artifact.analysis import every_study
+from artifact.analysis.starts import start_up
 from artifact.config import load
 from artifact.errors import InputError
 from artifact.graphs.sizes import capture_sizes

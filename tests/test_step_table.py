@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artifact.analysis.step_effects import compile_vs_graph, graph_benefit, mixed_table
-from artifact.analysis.step_table import floor_ms, interval, probe_cost, step_table
+from artifact.analysis.steps.effects import compile_vs_graph, graph_benefit, mixed_table
+from artifact.analysis.steps.table import floor_ms, interval, probe_cost, step_table
 from artifact.config import load
 from tests.step_support import PER_BATCH, WEIGHTS, StepStudy
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifact.analysis import outcomes, rates, stability_effects, sweep, verdicts
-from artifact.analysis.sweep import AGAIN, DEFAULT, MODES, Place, Sweep
+from artifact.analysis.contrasts import outcomes, rates, stability_effects, sweep, verdicts
+from artifact.analysis.contrasts.sweep import AGAIN, DEFAULT, MODES, Place, Sweep
 from tests.sweep_support import MODEL, TRUTH, cell, made, swept
 
 TPOT = "tpot_p50_ms"

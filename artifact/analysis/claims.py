@@ -14,7 +14,8 @@ import pandas as pd
 from omegaconf import OmegaConf
 from pydantic import Field, ValidationError, model_validator
 
-from artifact.analysis import step_effects, step_table
+from artifact.analysis.steps import effects as step_effects
+from artifact.analysis.steps import table as step_table
 from artifact.config import CONF_DIR
 from artifact.errors import InputError
 from artifact.schema import Evidence, Frozen, NonNegative

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from artifact.analysis.contrasts.sweep import DEFAULT
 from artifact.analysis.every_study import studies
-from artifact.analysis.sweep import DEFAULT
 from artifact.config import groups
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import CellFailed, EnvironmentLacks, InputError

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from artifact.analysis import every_study, fallback, start_up
-from artifact.analysis.break_even import break_even, request_seconds
+from artifact.analysis import every_study
 from artifact.analysis.correctness import WITHIN, correctness
 from artifact.analysis.fidelity_table import fidelity_table
 from artifact.analysis.intervals import Estimate
 from artifact.analysis.markdown import between, markdown, records, shown, span
-from artifact.analysis.step_table import probe_cost
+from artifact.analysis.starts import fallback, start_up
+from artifact.analysis.starts.break_even import break_even, request_seconds
+from artifact.analysis.steps.table import probe_cost
 from artifact.errors import InputError
 from artifact.study.store import read_steps
 

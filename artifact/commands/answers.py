@@ -12,7 +12,7 @@ def recommend(overrides: list[str]) -> Answer:
     """Rank the modes for the configured workload."""
     from rich.progress import Progress
 
-    from artifact.analysis.recommend import recommend
+    from artifact.analysis.recommend.recommendation import recommend
 
     folder = shipped_folder()
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -24,7 +24,7 @@ def sizes(overrides: list[str]) -> Answer:
     """Choose the capture sizes for the configured workload and mode."""
     from rich.progress import Progress
 
-    from artifact.analysis.sizes import sizes
+    from artifact.analysis.sizes.answer import sizes
 
     folder = shipped_folder()
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:

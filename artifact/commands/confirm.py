@@ -16,7 +16,7 @@ def arranged(overrides: list[str]) -> list[str]:
     The arm: what `recommend` names for the workload, or the best other mode where it names the default. Equal
     overrides give equal additions, so that a stopped run goes on. Raises what ``recommend`` raises.
     """
-    from artifact.analysis.recommend import recommend
+    from artifact.analysis.recommend.recommendation import recommend
 
     config = load(overrides)
     if config.study.name != _STUDY:
@@ -38,8 +38,8 @@ def arranged(overrides: list[str]) -> list[str]:
 
 def verdicts(overrides: list[str], rows: Answer) -> Answer:
     """Return ``rows`` of a finished run of study=confirm with its contrasts; those of another study as they are."""
-    from artifact.analysis import sweep
-    from artifact.analysis.verdicts import findings
+    from artifact.analysis.contrasts import sweep
+    from artifact.analysis.contrasts.verdicts import findings
 
     config = load(overrides)
     if config.study.name != _STUDY:

@@ -8,8 +8,8 @@ from artifact.config import load
 
 def guide(overrides: list[str]) -> Answer:
     """Write GUIDE.md: of the shipped measurements beside README.md, of results in their folder; return what it says."""
-    from artifact.analysis.guide import gather
-    from artifact.analysis.guide_text import render
+    from artifact.analysis.guide.page import gather
+    from artifact.analysis.guide.text import render
     from artifact.study.parts import write_atomically
 
     config = load(overrides)

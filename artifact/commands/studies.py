@@ -69,7 +69,7 @@ def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
 
 def calibrate(overrides: list[str]) -> Answer:
     """Fit the cost model from study=calibrate, measured first where a GPU is; return the file and its fit."""
-    from artifact.analysis.calibrate import fit_folder, save
+    from artifact.analysis.calibration.calibrate import fit_folder, save
 
     overrides = ["study=calibrate", *overrides]
     config = load(overrides)

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis.break_even import break_even, request_seconds
 from artifact.analysis.every_study import read, studies
+from artifact.analysis.starts.break_even import break_even, request_seconds
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.style import arm_order, arm_style, caption, said
 

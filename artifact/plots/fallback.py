@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from artifact.analysis.every_study import read
-from artifact.analysis.fallback import MODES, matrix
+from artifact.analysis.starts.fallback import MODES, matrix
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.style import caption, said
 

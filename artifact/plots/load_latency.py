@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis import outcomes, sweep, verdicts
-from artifact.analysis.sweep import DEFAULT, MODES, STABILITIES, Place, Sweep
+from artifact.analysis.contrasts import outcomes, sweep, verdicts
+from artifact.analysis.contrasts.sweep import DEFAULT, MODES, STABILITIES, Place, Sweep
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.style import arm_style, caption, plain_numbers
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from artifact.analysis.every_study import read, studies
 from artifact.analysis.intervals import line
-from artifact.analysis.start_up import kv_tokens, memory, ready
+from artifact.analysis.starts.start_up import kv_tokens, memory, ready
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.style import BESIDE, arm_order, arm_style, caption, said
 

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from artifact.analysis import outcomes, sweep, verdicts
-from artifact.analysis.inference import MARGIN
-from artifact.analysis.outcomes import Regret
-from artifact.analysis.sweep import DEFAULT, STABILITIES, Place
-from artifact.analysis.verdicts import Finding
+from artifact.analysis.contrasts import outcomes, sweep, verdicts
+from artifact.analysis.contrasts.inference import MARGIN
+from artifact.analysis.contrasts.outcomes import Regret
+from artifact.analysis.contrasts.sweep import DEFAULT, STABILITIES, Place
+from artifact.analysis.contrasts.verdicts import Finding
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.load_latency import explain, loads_of
 from artifact.plots.style import arm_style

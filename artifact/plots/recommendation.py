@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from artifact.analysis.objectives import OBJECTIVES, Objective
+from artifact.analysis.recommend.objectives import OBJECTIVES, Objective
 from artifact.plots.style import ABOVE, BESIDE, arm_style, caption, plain_numbers
 
 

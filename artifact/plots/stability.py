@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis import sweep
-from artifact.analysis.sweep import DEFAULT, MODES, STABILITIES, Place, Sweep
+from artifact.analysis.contrasts import sweep
+from artifact.analysis.contrasts.sweep import DEFAULT, MODES, STABILITIES, Place, Sweep
 from artifact.metrics.stability import graph_changes_per_s
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.load_latency import explain, loads_of

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from artifact.analysis.every_study import read, studies
-from artifact.analysis.start_up import phases, ready
+from artifact.analysis.starts.start_up import phases, ready
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.style import BESIDE, arm_order, caption, said
 

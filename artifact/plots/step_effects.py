@@ -5,8 +5,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis.step_effects import MIXED, compile_vs_graph, graph_benefit, mixed_table
-from artifact.analysis.step_table import GRIDS, grid_steps
+from artifact.analysis.steps.effects import MIXED, compile_vs_graph, graph_benefit, mixed_table
+from artifact.analysis.steps.table import GRIDS, grid_steps
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.step_latency import mixed_axis
 from artifact.plots.step_panels import (

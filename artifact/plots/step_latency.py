@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis.step_effects import BIN_EDGES, MIXED, mixed_table
-from artifact.analysis.step_table import GRIDS, step_table
+from artifact.analysis.steps.effects import BIN_EDGES, MIXED, mixed_table
+from artifact.analysis.steps.table import GRIDS, step_table
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.step_panels import (
     LEAVES,

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from artifact.analysis.step_table import finished
+from artifact.analysis.steps.table import finished
 from artifact.plots.data import Data
 from artifact.plots.style import arm_order, arm_style, caption, plain_numbers
 

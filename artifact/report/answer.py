@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from artifact.analysis import sweep
-from artifact.analysis.verdicts import Finding, findings
+from artifact.analysis.contrasts import sweep
+from artifact.analysis.contrasts.verdicts import Finding, findings
 from artifact.errors import InputError
 from artifact.metrics.memory import believed
 from artifact.report.table import Table, table, text

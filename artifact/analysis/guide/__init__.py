@@ -1,0 +1,1 @@
+"""Contrasts in; the mode-selection guide out."""

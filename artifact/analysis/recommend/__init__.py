@@ -1,0 +1,1 @@
+"""A workload, limits and an existing command in; the mode to take out."""

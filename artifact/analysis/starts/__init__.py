@@ -1,0 +1,1 @@
+"""Launches in; what starting, capturing and falling back cost out."""

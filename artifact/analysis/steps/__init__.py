@@ -1,0 +1,1 @@
+"""Measured steps in; what a step costs by mode and batch out."""
