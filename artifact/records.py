@@ -196,6 +196,7 @@ class LaunchFacts(Frozen):
     gpu_name: str | None = None
     eager_launch_us: float | None = None
     graph_launch_us: float | None = None
+    copy_bytes_per_s: float | None = None  # read plus written, of a copy within the GPU's memory
 
 
 # Rows name files: an id that would lead out of the results folder, or hide there, is none.

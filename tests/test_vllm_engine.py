@@ -55,6 +55,7 @@ def test_start_up_adds_up(engine: VllmEngine) -> None:
     assert facts.import_s is not None
     assert (facts.attention_backend, facts.compile_cache) == ("FLASH_ATTN (FA3)", "cold")
     assert (facts.captures, facts.graph_bytes, facts.memory_valid) == (51 * 29 + 35, 1 << 20, True)
+    assert facts.copy_bytes_per_s == pytest.approx(2 * 2**29 / 1e-3, rel=0.2)  # the stand-in copies in a millisecond
     assert "capture_model" not in vars(runner(engine))  # the timing wrapper is gone
 
 

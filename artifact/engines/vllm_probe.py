@@ -6,12 +6,15 @@ probe adds nothing to a step. The heavy probe adds two CUDA events and a few dic
 
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import torch
 from vllm.compilation.counter import compilation_counter
 from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.v1.worker.gpu_worker import Worker
+
+_COPIED = 2**29  # bytes: many times an L2 cache, so that a copy moves memory
 
 
 class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is not installed
@@ -95,15 +98,18 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
                 rows.append([tokens, str(mode), int(key.num_tokens)])
         return table
 
-    def host_probe(self) -> dict[str, float]:
-        """Return the CPU's microseconds per eager kernel launch and per graph launch, median of 21 rounds of 100."""
+    def host_probe(self) -> dict[str, float | None]:
+        """Return the CPU's microseconds per eager kernel launch and per graph launch, median of 21 rounds of 100.
+
+        And ``copy_bytes_per_s``, see there.
+        """
         value = torch.zeros(16, device=self.device)
         for _ in range(10):
             value.add_(1)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             value.add_(1)
-        result = {}
+        result: dict[str, float | None] = {"copy_bytes_per_s": self.copy_bytes_per_s()}
         for name, call in (("eager_launch_us", lambda: value.add_(1)), ("graph_launch_us", graph.replay)):
             rounds = []
             for _ in range(21):
@@ -115,6 +121,25 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
             torch.cuda.synchronize()
             result[name] = sorted(rounds)[10]
         return result
+
+    def copy_bytes_per_s(self) -> float | None:
+        """Return the memory's bandwidth as STREAM counts it: bytes read plus written a second by the best of 20 copies.
+
+        None where there is no room.
+        """
+        try:
+            source, copy = (torch.empty(_COPIED, dtype=torch.uint8, device=self.device) for _ in range(2))
+        except torch.OutOfMemoryError:
+            return None
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+        for mark in marks:
+            copy.copy_(source)  # the first, before any mark, is a warm-up
+            mark.record()
+        torch.cuda.synchronize()
+        best_ms = min(begin.elapsed_time(end) for begin, end in pairwise(marks))
+        del source, copy
+        torch.cuda.empty_cache()  # NVML is asked next what the engine uses
+        return 2 * _COPIED / (best_ms / 1e3)
 
     def cpu_jitter_us(self) -> float:
         """Return the 99th percentile of how much longer than asked a 1 ms sleep takes, of 200, on the worker's core."""

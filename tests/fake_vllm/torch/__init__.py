@@ -11,6 +11,20 @@ class Tensor:
             graph.kernels += 1
         return self
 
+    def copy_(self, other: "Tensor") -> Self:
+        cuda.copies += 1
+        return self
+
+
+uint8 = "uint8"
+
+
+class OutOfMemoryError(RuntimeError): ...
+
+
+def empty(*size: int, dtype: Any = None, device: Any = None) -> Tensor:
+    return Tensor()
+
 
 def zeros(*size: int, device: Any = None) -> Tensor:
     return Tensor()

@@ -19,7 +19,7 @@ class Event:
         self.enable_timing, self.complete = enable_timing, False
 
     def record(self, stream: Any = None) -> None:
-        self.at_s, self.complete = time.perf_counter(), False
+        self.at_s, self.complete = time.perf_counter() + 1e-3 * copies, False  # a copy takes a millisecond
         pending.append(self)
 
     def elapsed_time(self, end_event: "Event") -> float:
@@ -30,11 +30,15 @@ class Event:
 
 capturing: list[CUDAGraph] = []
 pending: list[Event] = []
+copies = 0
 
 
 def synchronize(device: Any = None) -> None:
     while pending:
         pending.pop().complete = True
+
+
+def empty_cache() -> None: ...
 
 
 @contextmanager
