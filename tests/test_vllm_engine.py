@@ -88,6 +88,8 @@ def test_dispatch_line_becomes_the_golden_table(
 ) -> None:
     measured = json.loads(file.read_text())
     mode, backend = measured["requested_mode"].lower(), measured["backend"]["name"].lower()
+    if version := measured["backend"]["flash_attn_version"]:
+        backend += f"_{version}"
     settings = [f"server.{key}={'null' if value is None else value}" for key, value in measured["server"].items()]
     # Weights of its own would be written, and change no table.
     shape = ["model=qwen3-4-layers", "model.weights=dummy"] if measured["model_layers"] == 4 else []

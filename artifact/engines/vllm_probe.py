@@ -136,7 +136,7 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
             copy.copy_(source)  # the first, before any mark, is a warm-up
             mark.record()
         torch.cuda.synchronize()
-        best_ms = min(begin.elapsed_time(end) for begin, end in pairwise(marks))
+        best_ms: float = min(begin.elapsed_time(end) for begin, end in pairwise(marks))
         del source, copy
         torch.cuda.empty_cache()  # NVML is asked next what the engine uses
         return 2 * _COPIED / (best_ms / 1e3)

@@ -81,9 +81,11 @@ def _cell(axes: Axes, x: int, y: int, found: pd.DataFrame) -> None:
         axes.add_patch(Rectangle((x + 0.02, y + 0.025), 0.96, 0.95, fill=False, ec="k", linewidth=2.2))
     paper = {"bbox": {"fc": "w", "ec": "none", "pad": 1.0}}
     for number, outcome in enumerate(found.itertuples()):
-        axes.text(x + 0.5, y + 0.36 + 0.3 * number, _words(outcome), **_SMALL, **paper)
+        axes.text(x + 0.5, y + (0.36 if len(found) == 1 else 0.23 + 0.3 * number), _words(outcome), **_SMALL, **paper)
     if pd.notna(row["agrees"]):
-        axes.text(x + 0.92, y + 0.13, "✓" if found["agrees"].all() else "✗", **{**_SMALL, "fontsize": 8}, **paper)
+        axes.text(
+            x + 0.92, y + 0.13, "✓" if found["agrees"].dropna().all() else "✗", **{**_SMALL, "fontsize": 8}, **paper
+        )
     left = x + 0.07
     for column, (_, shade, hatch) in _SHARES.items():
         if pd.notna(row[column]) and len(known):
@@ -104,4 +106,5 @@ def _words(outcome: Any) -> str:
     name = str(outcome.realised_mode).replace(":hollow", ", hollow")
     graphs = f"{int(outcome.graphs_piecewise):,} piecewise, {int(outcome.graphs_full)} full"
     failed = "" if outcome.status == "ok" else f"\n{outcome.status} when serving"
-    return f"{name}\n{graphs}{failed}"
+    flags = f"\n{outcome.flags} under load" if outcome.flags else ""
+    return f"{name}\n{graphs}{failed}{flags}"

@@ -19,7 +19,8 @@ def main(folder: Path) -> None:
             print(f"{log.name}: no DISPATCH line: the engine did not start", file=sys.stderr)
             continue
         table = json.loads(line.removeprefix("DISPATCH "))
-        backend = table["backend"]["name"].lower()
+        version = table["backend"]["flash_attn_version"]
+        backend = table["backend"]["name"].lower() + (f"_{version}" if version else "")
         # An eager start asks for NONE, as its configuration does, and is kept under its own name.
         target = HERE / f"dispatch_{table['requested_mode'].lower()}_{backend}.json"
         head = {name: value for name, value in table.items() if name != "dispatch"}

@@ -24,9 +24,10 @@ def matrix(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
 
     Columns: backend (as the worker names it), requested_mode, status, reason, resolved_mode, realised_mode,
     graphs_piecewise, graphs_full, then ``full_share``, ``piecewise_share`` and ``none_share`` of the steps dispatched
-    under load (null where no such cell finished), ``steps``, ``n`` launches, and of our rules ``predicted`` (a mode,
-    ``:hollow`` where graphs are missing, or ``refused``), ``agrees`` (null where there is no prediction) and
-    ``predicted_reason``. ``status`` is the launch's, or of a load's cell that failed in it.
+    under load (null where no such cell finished), ``steps`` and ``flags`` of those cells, ``n`` launches, and of our
+    rules ``predicted`` (a mode, ``:hollow`` where graphs are missing, or ``refused``), ``agrees`` (null where there is
+    no prediction) and ``predicted_reason``. ``status`` is the launch's, or of a load's cell that failed in it; a start
+    that failed stands behind those of its backend and mode that did not.
     """
     found = launches[launches["requested_mode"].isin(MODES)].copy()
     named = found[found["attention_backend"].notna()].drop_duplicates("asked").set_index("asked")["attention"]
@@ -51,6 +52,7 @@ def matrix(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
                 **{name: _plain(first[name]) for name in ("requested_mode", *_OUTCOME)},
                 **{share: count / total if total else None for share, count in steps.items()},
                 "steps": total,
+                "flags": ",".join(sorted({flag for flags in served["flags"] for flag in flags.split(",") if flag})),
                 "n": len(group),
                 "predicted": predicted,
                 "agrees": None if predicted is None or got is None else predicted == got,
@@ -63,6 +65,7 @@ def matrix(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         *_OUTCOME,
         *_SHARES,
         "steps",
+        "flags",
         "n",
         "predicted",
         "agrees",
@@ -71,8 +74,10 @@ def matrix(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=columns)
     backends = sorted(set(table["backend"]), key=lambda name: (not name.startswith("FLASH_ATTN"), name))
     order = {name: place for place, name in enumerate([*backends, *MODES])}
-    by = ["backend", "requested_mode"]
-    return table.sort_values(by, key=lambda column: column.map(order), kind="stable").reset_index(drop=True)
+    places = table[["backend", "requested_mode"]].apply(lambda column: column.map(order))
+    places["failed"] = table["realised_mode"].isna()
+    ordered: pd.DataFrame = table.loc[places.sort_values(list(places), kind="stable").index]
+    return ordered.reset_index(drop=True)
 
 
 def _plain(value: Any) -> Any:

@@ -55,7 +55,8 @@ class GPUModelRunner:
         name = vllm_config.given.attention_config["backend"]
         self.attn_groups = [[SimpleNamespace(backend=SimpleNamespace(get_name=lambda: name))]]
         resolved = requested
-        if name == "FLASHINFER" and requested is CUDAGraphMode.FULL:
+        old = name == "FLASH_ATTN" and vllm_config.given.attention_config.get("flash_attn_version") == 2
+        if (name == "FLASHINFER" or old) and requested is CUDAGraphMode.FULL:  # no mixed batches in full graphs
             resolved = CUDAGraphMode.FULL_AND_PIECEWISE
         sizes = vllm_config.compilation_config.cudagraph_capture_sizes
         self.cudagraph_dispatcher = CudagraphDispatcher(resolved, sizes, vllm_config.given.max_num_seqs)
