@@ -4,10 +4,14 @@
 
 Two modes are served by `vllm serve`, driven by `vllm bench serve` (Poisson, uniform lengths: the workload churn),
 and measured as study=crosscheck. Both are cut to requests that arrive in the same window. Writes crosscheck.json:
-medians of both and their ratio per mode, the wall-clock seconds of both and the requests measured in them.
+medians of both and their ratio per mode, the wall-clock seconds of both and the requests measured in them. Between the
+server's engine and the client of `vllm bench` lie HTTP and two more processes: what the server's own metrics say of the
+same runs stands beside. About seven minutes.
 """
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -91,7 +95,7 @@ def bench_command(config: Config, model: str) -> list[str]:
 
 
 def theirs(file: Path, config: Config) -> list[dict[str, float]]:
-    """Return TTFT and TPOT p50 (ms) and n of each run in ``file``, of the requests that arrive in our window."""
+    """Return TTFT and TPOT (ms) of each run in ``file``: p50 and n of our window's arrivals, means of all requests."""
     workload, rows = config.workload, []
     for run in json.loads(file.read_text()):
         if any(run["errors"]):
@@ -106,23 +110,65 @@ def theirs(file: Path, config: Config) -> list[dict[str, float]]:
             {
                 "ttft_p50_ms": float(np.median(ttft[inside]) * 1e3),
                 "tpot_p50_ms": float(np.median(tpot[inside]) * 1e3),
+                "ttft_mean_ms": float(run["mean_ttft_ms"]),
+                "tpot_mean_ms": float(run["mean_tpot_ms"]),
                 "n": int(inside.sum()),
             }
         )
     return rows
 
 
+def scrape(out: Path) -> str:
+    """Return the command by which the sweep keeps a run's metrics of the server: metrics-NANOSECONDS in ``out``."""
+    code = (
+        "import time, urllib.request as u; "
+        f"open('{out}/metrics-%d' % time.time_ns(), 'wb').write(u.urlopen('http://127.0.0.1:{PORT}/metrics').read())"
+    )
+    return f'{sys.executable} -c "{code}"'
+
+
+def engine_means_ms(files: list[Path]) -> list[dict[str, float]]:
+    """Return means of TTFT and TPOT that the server counted up to each of ``files``, less those of the one before.
+
+    The first holds the warm-up, too.
+    """
+    names = {"ttft": "time_to_first_token_seconds", "tpot": "request_time_per_output_token_seconds"}
+    before, rows = dict.fromkeys(names, (0.0, 0.0)), []
+    for file in files:
+        text = file.read_text()
+        now = {
+            name: tuple(
+                sum(map(float, re.findall(rf"^vllm:{metric}_{part}{{.*}} (.+)$", text, re.M)))
+                for part in ("sum", "count")
+            )
+            for name, metric in names.items()
+        }
+        rows.append(
+            {
+                f"{name}_mean_ms": 1e3 * (now[name][0] - before[name][0]) / (now[name][1] - before[name][1])
+                for name in names
+            }
+        )
+        before = now
+    return rows
+
+
 def timed(command: list[str], log: Path) -> float:
     """Run ``command`` to its end and return its seconds; what it prints goes to ``log``."""
     begin = time.monotonic()
-    with log.open("w") as file:
-        code = subprocess.run(command, stdout=file, stderr=file, check=False).returncode
+    with log.open("w") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # the sweep then ends its server, which is in a session of its own
+            raise
     if code:
         sys.exit(f"{' '.join(command)}\nended with {code}:\n{log.read_text()[-2000:]}")
     return time.monotonic() - begin
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     out = Path(sys.argv[1]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     config = load(["study=crosscheck", "model=qwen3-0.6b", "server=study", "workload=churn"])
@@ -134,18 +180,21 @@ def main() -> None:
     ours = [sys.executable, "-m", "artifact", "run", "study=crosscheck", "engine=vllm", "tracking=off"]
     sweep = [*VLLM, "bench", "sweep", "serve", "--serve-cmd", " ".join(f"'{part}'" for part in command)]
     sweep += ["--bench-cmd", " ".join(bench_command(config, model)), "--serve-params", str(parameters)]
-    sweep += ["--num-runs", str(RUNS), "--after-bench-cmd", "true", "--show-stdout", "-o", str(out), "-e", "sweep"]
+    sweep += ["--num-runs", str(RUNS), "--after-bench-cmd", scrape(out), "--show-stdout", "-o", str(out), "-e", "sweep"]
     seconds = {"ours": timed([*ours, f"executor.results={out}/results"], out / "ours.log")}
     seconds["vllm_bench_sweep"] = timed(sweep, out / "sweep.log")
     cells, launches = read_cells(out / "results" / "crosscheck"), read_launches(out / "results" / "crosscheck")
+    # The modes are served one after the other, each by a server of its own.
+    metrics = sorted(out.glob("metrics-*"))
     answer: dict[str, Any] = {"seconds": seconds, "gpu": launches["gpu_name"].iloc[0], "modes": {}}
-    for mode in MODES:
+    for place, mode in enumerate(MODES):
         mine = cells[cells["arm"] == mode.upper()]
         [file] = [path for path in out.glob("sweep/**/summary.json") if f"{mode.upper()}" in _mode_of(path)]
         bench = theirs(file, config)
         answer["modes"][mode.upper()] = {
             "ours": mine[["block", "tpot_p50_ms", "ttft_p50_ms", "n_requests"]].to_dict("records"),
             "vllm_bench": bench,
+            "vllm_serve": engine_means_ms(metrics[place * RUNS : (place + 1) * RUNS]),
             "ratio": {
                 name: float(mine[name].median() / np.median([row[name] for row in bench]))
                 for name in ("tpot_p50_ms", "ttft_p50_ms")

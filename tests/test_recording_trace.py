@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from artifact.analysis.inspect_server import inspect_server
@@ -11,7 +12,8 @@ from artifact.analysis.recommend.recommendation import recommend
 from artifact.config import load
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import InputError
-from artifact.schema import Evidence, RecordConfig
+from artifact.graphs.dispatch import dispatcher
+from artifact.schema import Evidence, Mode, RecordConfig
 from artifact.study.identity import identity
 from artifact.workloads.build import build
 from artifact.workloads.traces import Trace, read
@@ -21,6 +23,27 @@ from tests.sim_support import calibration_file, launch, synthetic_calibration
 
 def trace_of(path: Path, **keys: Any) -> Trace:
     return read(load([]).trace.model_copy(update={"path": str(path), **keys}))
+
+
+GOLDEN = Path(__file__).parent / "golden" / "recording"
+
+
+def test_the_recording_of_a_real_server_holds_what_was_sent_to_it() -> None:
+    """`vllm serve` 0.21.0 on an H200, as benchmarks/serve_recorded.py drove it: the default mode, churn at 20/s."""
+    config = load(["workload=churn", "workload.arrival.rate_per_s=20.0", "workload.duration_s=30.0"])
+    sent = build(config.workload, 1, config.trace)
+    got = trace_of(GOLDEN)
+    pairs = [sorted(zip(each.prompt_tokens, each.output_tokens, strict=True)) for each in (sent, got)]
+    assert pairs[0] == pairs[1]
+    late_s = np.abs(got.arrival_s - (np.sort(sent.arrival_s) - sent.arrival_s.min()))
+    assert np.percentile(late_s, 99) < 0.01  # the server notes when it got hold of a request
+    told = inspect_server(config.model_copy(update={"record": RecordConfig(path=str(GOLDEN), window=None)}))
+    rules = dispatcher(load(["server=study"]).server, Mode.FULL_AND_PIECEWISE)
+    assert (told["resolved_modes"], told["warnings"]) == (["FULL_AND_PIECEWISE"], [])
+    assert told["server"]["cudagraph_capture_sizes"] == list(rules.sizes)
+    assert [row["runtime_mode"] for row in told["dispatch"]] == ["FULL", "PIECEWISE", "NONE"]
+    [falling] = told["fallthrough"]
+    assert falling["from"] > max(rules.sizes)
 
 
 @pytest.fixture
