@@ -1,11 +1,13 @@
 """results/STUDY in, paper_figures/data/STUDY out: the measured rows as the repository ships them, and where from.
 
     python paper_figures/ship.py RESULTS_FOLDER [--commit SHA] [--remark TEXT] [--correct COLUMN WHERE VALUE WHY]
+                                 [--without steps requests]
 
 Rows join those that the study ships already: a row is never overwritten, and one id with two contents is refused.
 They are copied as they are but for two things: times of requests and steps become 32-bit floats (2 us at half a
 minute), as do scores, which vLLM computes so; and a correction named on the command line is made and written down in
-provenance.json. Simulated rows are refused.
+provenance.json. Simulated rows are refused. ``--without`` leaves raw rows at home: all studies together have 6 MiB, a
+load's cell takes 17 kB of steps and 7 kB of requests, and later blocks count by their cells.
 """
 
 import argparse
@@ -98,6 +100,7 @@ def main() -> None:
     parser.add_argument("--commit", help="of the code that measured, where the machine had no history")
     parser.add_argument("--remark", help="on how the rows were measured, for provenance.json")
     parser.add_argument("--correct", nargs=4, action="append", default=[], metavar=("COLUMN", "WHERE", "VALUE", "WHY"))
+    parser.add_argument("--without", nargs="+", default=[], choices=("steps", "requests"), metavar="steps|requests")
     options = parser.parse_args()
     cells, launches = read_cells(options.results), read_launches(options.results)
     if set(cells["evidence"]) != {"measured"}:
@@ -106,10 +109,12 @@ def main() -> None:
     target.mkdir(parents=True, exist_ok=True)
     provenance = target / "provenance.json"
     notes: list[dict[str, Any]] = json.loads(provenance.read_text()) if provenance.exists() else []
-    note = describe(cells, launches, options.commit) | ({"remark": options.remark} if options.remark else {})
+    note = describe(cells, launches, options.commit)
+    note |= {name: value for name in ("remark", "without") if (value := getattr(options, name))}
     for name in _KEYS:
-        if name == "scores" and not (options.results / "scores.parquet").exists():
-            continue  # no cell of the study was scored
+        unscored = name == "scores" and not (options.results / "scores.parquet").exists()
+        if unscored or name in options.without:
+            continue
         table = pq.read_table(options.results / f"{name}.parquet")
         for column, where, value, why in options.correct if name == "launches" else ():
             table, was, rows = corrected(table, column, where, value)
