@@ -1,6 +1,7 @@
 """The fit finds a known cost model again, from simulated steps with noise, and says what it cannot use."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from sim_support import calibration_file, launch, synthetic_calibration
 
 from artifact.analysis.calibration.calibrate import fit_folder, save
+from artifact.analysis.calibration.host_fit import left_ms
 from artifact.analysis.calibration.step_fit import robust_nnls
 from artifact.config import load
 from artifact.engines.sim_engine import SimEngine
@@ -60,13 +62,17 @@ def known_calibration(noise_sigma: float = 0.03) -> Calibration:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder as the calibrate study leaves it: simulated, with one step in thirty disturbed by its host."""
     root = tmp_path_factory.mktemp("results")
-    file = calibration_file(root, known_calibration())
+    return results(root, known_calibration(), MODES, ("step_grid", "calibration_mix", "churn", "steady"))
+
+
+def results(root: Path, known: Calibration, modes: Sequence[str], workloads: Sequence[str]) -> Path:
+    """Fill a folder as the calibrate study leaves it: simulated, with one step in thirty disturbed by its host."""
+    file = calibration_file(root, known)
     rng = np.random.default_rng(3)
     cells, launches, steps, requests = [], [], [], []
-    for mode in MODES:
-        for workload in ("step_grid", "calibration_mix", "churn", "steady"):
+    for mode in modes:
+        for workload in workloads:
             given = launch(file, f"mode={mode}", f"workload={workload}", launch_id=f"{mode}-{workload}")
             engine = SimEngine()
             facts = engine.start(given)
@@ -80,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 {"versions": {"vllm": "0.21.0"}, "config": {"server": given.config.server.model_dump()}}
             )
             row = LaunchFacts(start_s=30.0, capture_s=4.0, kv_available_bytes=10**11, gpu_name="NVIDIA H200")
-            if workload == "step_grid":
+            if workload == workloads[0]:
                 launches.append({**row.model_dump(), **key, "study": "x", "host_id": "host", "provenance": provenance})
             disturbed = np.where(rng.random(len(measured.steps)) < 1 / 30, 1.5, 1.0)
             frame = measured.steps.assign(cell_id=key["cell_id"])
@@ -97,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def fitted(folder: Path) -> Calibration:
-    return fit_folder(folder, "qwen3-0.6b", load().hardware)
+    return fit_folder(folder, load().model, load().hardware)
 
 
 def period_ms(calibration: Calibration, mode: Mode, runtime: str, batch: Batch) -> float:
@@ -172,6 +178,53 @@ def test_launches_become_medians_with_their_source(fitted: Calibration) -> None:
     assert fitted.evidence == "simulated"
 
 
+def test_the_wait_for_the_gpu_is_no_cost_of_the_host(tmp_path: Path) -> None:
+    known = known_calibration()
+    tables = {
+        name: table.model_copy(update={"base_ms": tuple(4 * value for value in table.base_ms)})
+        for name, table in known.tables.items()
+    }
+    large = known.model_copy(update={"tables": tables})
+    results(tmp_path, large, ("none", "full_decode_only"), ("step_grid", "churn", "steady"))
+    # As vLLM's worker has it, the wait for the step before is part of the launch.
+    steps = pd.read_parquet(tmp_path / "steps.parquet")
+    waits = (steps["wall_ms"] - steps["launch_ms"] - (0.5 + 0.006 * steps["num_reqs"])).clip(lower=0.0)
+    steps.assign(launch_ms=steps["launch_ms"] + waits.fillna(0.0)).to_parquet(tmp_path / "steps.parquet")
+    table = fit_folder(tmp_path, load().model, load().hardware).tables["FULL_DECODE"]
+    assert table.launch_fixed_ms == pytest.approx(KNOWN["FULL_DECODE"][0], rel=0.25)
+    assert table.base(np.array([64]))[0] == pytest.approx(4 * 1.1, rel=0.1)
+    assert table.error_p50 < 0.05
+
+
+def test_what_is_left_of_a_step_is_what_the_gpu_has_not_done_when_the_host_has_issued_it() -> None:
+    names = ("cell_id", "step", "runtime_mode", "wall_ms", "launch_ms")
+    rows = [("a", 0, "FULL", 2.0, 1.5), ("a", 1, "NONE", 13.0, 12.0), ("a", 2, "NONE", 13.0, 12.0)]
+    rows += [("a", 3, "FULL", np.nan, 1.5), ("a", 4, "FULL", 2.0, 1.5), ("b", 5, "FULL", 2.0, 1.5)]
+    steps = pd.DataFrame(rows, columns=names)
+    # A graph is all left; of the first NONE 20 - (12 - 4.5) of the GPU's queue, of the second 20 - (12 - 11.5); nothing
+    # before a first step, one after a pause, and one of another cell.
+    left = left_ms(steps, np.array([5.0, 20.0, 20.0, 5.0, 5.0, 5.0]))
+    assert left == pytest.approx([0.0, 5.0, 4.5 + 20 - 12, 11.5 + 20 - 12, 0.0, 0.0])
+
+
+def test_folders_are_fitted_together_and_starts_are_the_first_one_s(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for each in (first, second):
+        each.mkdir()
+        results(each, known_calibration(), ("none",), ("churn",))
+    for name in ("cells", "launches", "steps", "requests"):
+        rows = pd.read_parquet(second / f"{name}.parquet")
+        for column in {"cell_id", "launch_id"} & set(rows):
+            rows[column] = "again-" + rows[column]
+        rows.to_parquet(second / f"{name}.parquet")
+    launches = pd.read_parquet(second / "launches.parquet")
+    launches.assign(study="y", start_s=99.0).to_parquet(second / "launches.parquet")
+    one, both = (fit_folder(first, load().model, load().hardware, *more) for more in ([], [second]))
+    assert (both.source.study, both.source.launches) == ("x, y", ("again-none", "none"))
+    assert both.launches[Mode.NONE].start_s == 30.0
+    assert both.tables["NONE"].rows == 2 * one.tables["NONE"].rows
+
+
 def test_saved_file_is_found_by_gpu_and_model(fitted: Calibration, tmp_path: Path) -> None:
     file = save(fitted, tmp_path)
     assert file.name == "h200__qwen3-0.6b.json"
@@ -183,29 +236,29 @@ def test_missing_gpu_times_still_give_periods(folder: Path, tmp_path: Path) -> N
         (tmp_path / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
     steps = pd.read_parquet(folder / "steps.parquet")
     steps.assign(gpu_ms=np.nan).to_parquet(tmp_path / "steps.parquet")
-    fitted = fit_folder(tmp_path, "qwen3-0.6b", load().hardware)
+    fitted = fit_folder(tmp_path, load().model, load().hardware)
     assert all("wall_ms" in table.gpu_source for table in fitted.tables.values())
     assert all(table.error_p50 < 0.15 for table in fitted.tables.values())
 
 
 def test_unusable_results_end_in_one_line(folder: Path, tmp_path: Path) -> None:
-    hardware = load().hardware
+    hardware, model = load().hardware, load().model
     with pytest.raises(InputError, match=r"cells\.parquet: no such file"):
-        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+        fit_folder(tmp_path, model, hardware)
     with pytest.raises(InputError, match="no ok cell of model qwen3-4b"):
-        fit_folder(folder, "qwen3-4b", hardware)
+        fit_folder(folder, load(["model=qwen3-4b"]).model, hardware)
     with pytest.raises(InputError, match="measured on NVIDIA H200, not on NVIDIA L4"):
-        fit_folder(folder, "qwen3-0.6b", load(["hardware=l4"]).hardware)
+        fit_folder(folder, model, load(["hardware=l4"]).hardware)
     for name in ("cells", "launches", "requests"):
         (tmp_path / f"{name}.parquet").symlink_to(folder / f"{name}.parquet")
     steps = pd.read_parquet(folder / "steps.parquet")
     light = steps.assign(launch_ms=np.nan, wall_ms=np.nan)
     light.to_parquet(tmp_path / "steps.parquet")
     with pytest.raises(InputError, match=r"launch_ms, wall_ms null in all of \d+ steps.*engine\.heavy_probe=true"):
-        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+        fit_folder(tmp_path, model, hardware)
     steps.head(5).to_parquet(tmp_path / "steps.parquet")
     with pytest.raises(InputError, match="no kind of step has 8 rows"):
-        fit_folder(tmp_path, "qwen3-0.6b", hardware)
+        fit_folder(tmp_path, model, hardware)
 
 
 def test_robust_nnls_ignores_outliers_and_stays_positive() -> None:

@@ -94,8 +94,8 @@ def test_benefit_counts_verdicts_and_graphs(root: Path) -> None:
     assert "of 10 sizes and modes: helps 10, hurts 0, unclear 0" in text
     assert "FULL 51, 51 MiB" in text
     assert [axes.get_title() for axes in drawn.axes] == [
-        "qwen3-0.6b: decode steps (heavy probe off)",
-        "qwen3-0.6b: mixed steps (heavy probe on)",
+        "qwen3-0.6b: decode steps, 2 blocks",
+        "qwen3-0.6b: mixed steps, 2 blocks",
     ]
 
 
@@ -106,6 +106,47 @@ def test_the_same_rows_give_the_same_bytes(root: Path, tmp_path: Path) -> None:
     for one, other in zip(first, second, strict=True):
         assert one.stat().st_size > 5000
         assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One block of tile qwen3-8b, two of tile mpk: the same model, a grid with other lengths."""
+    root = tmp_path_factory.mktemp("once")
+    study = StepStudy(root / "step_latency", "measured", "qwen3-8b")
+    for arm, wall in WALLS.items():
+        mode = arm if arm in ("FULL", "PIECEWISE") else None
+        study.launch(arm, light={1: wall, 16: wall}, heavy={1: wall}, mixed={100: wall}, mode=mode)
+        for block in "01":
+            study.launch(arm, block, light={1: 2 * wall}, mode=mode, tile="mpk", workload="mpk_grid")
+    study.frames()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("fig04_step_latency", ["qwen3-8b, mpk, 2 launches an arm", "qwen3-8b, n = 1 launch an arm, no interval"]),
+        ("fig05_mixed_steps", ["qwen3-8b, n = 1 launch an arm, no interval"]),
+        ("fig06_compile_vs_graph", ["qwen3-8b, mpk, 2 blocks", "qwen3-8b, n = 1 block, no interval"]),
+        (
+            "fig07_graph_benefit",
+            [f"qwen3-8b: {steps} steps, n = 1 block, no interval" for steps in ("decode", "mixed")],
+        ),
+    ],
+)
+def test_one_launch_says_so_and_a_tile_has_a_panel_of_its_own(name: str, titles: list[str], once: Path) -> None:
+    assert [axes.get_title() for axes in figure(once, name).axes] == titles
+
+
+def test_the_figure_says_whose_bandwidth_its_floor_rests_on(once: Path, tmp_path: Path) -> None:
+    said = "floor: bytes of weights and KV cache over NVIDIA H200's"
+    assert f"{said} data sheet bandwidth 4.8 TB/s (no launch timed a copy)" in words(figure(once, "fig04_step_latency"))
+    another = StepStudy(tmp_path / "another", "measured", "qwen3-8b")  # study, of the same GPU
+    another.launch("NONE", light={1: 2.0}, copy_bytes_per_s=4.2e12)
+    another.frames()
+    made_up(tmp_path, "measured", "qwen3-8b")
+    text = words(figure(tmp_path, "fig04_step_latency"))
+    assert f"{said} measured copy bandwidth 4.2 TB/s (data sheet 4.8 TB/s)" in text
 
 
 @pytest.mark.parametrize("name", STEP_FIGURES)

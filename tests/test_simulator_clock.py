@@ -1,7 +1,10 @@
 """Times on the virtual clock, worked by hand."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sim_support import schedule
 
 from artifact.errors import CellFailed
@@ -11,7 +14,7 @@ from artifact.simulator.scheduler import Batch, Scheduler
 
 
 def run(
-    given: Schedule,
+    sent: Schedule,
     *,
     launch_ms: float,
     gpu_ms: float,
@@ -31,9 +34,9 @@ def run(
         return Price("FULL" if whole else "NONE", batch.num_tokens, *times, whole)
 
     return serve(
-        given,
+        sent,
         Scheduler(seats, 8192, blocks, 16),
-        price,
+        lambda _: price,
         max_model_len=max_model_len,
         frontend_s=frontend_ms / 1e3,
         spacing_s=spacing_ms / 1e3,
@@ -79,48 +82,48 @@ def test_loop_adds_to_the_host_and_tail_to_the_gpu() -> None:
 
 
 def test_one_seat_serves_one_request_after_the_other() -> None:
-    given = schedule([(5, 2), (6, 1), (7, 1)])
-    requests, _, _ = run(given, launch_ms=1, gpu_ms=4, seats=1, overlapped=False)
+    sent = schedule([(5, 2), (6, 1), (7, 1)])
+    requests, _, _ = run(sent, launch_ms=1, gpu_ms=4, seats=1, overlapped=False)
     assert ms(requests["first_token_s"]) == [5, 15, 20]
     assert ms(requests["last_token_s"]) == [10, 15, 20]
     # overlapped: request 0 ends at 1 + 4 + 4; its seat is free then, so each start pays launch + GPU
-    requests, _, _ = run(given, launch_ms=1, gpu_ms=4, seats=1)
+    requests, _, _ = run(sent, launch_ms=1, gpu_ms=4, seats=1)
     assert ms(requests["last_token_s"]) == [9, 14, 19]
 
 
 def test_a_request_that_arrives_during_a_step_joins_the_next_but_one() -> None:
     # launches at 0, 2, 7, 12, ...: an arrival at 3 is seen at 7, its step ends at 17
-    given = schedule([(10, 10), (10, 1)], arrival_s=[0.0, 0.003])
-    requests, steps, _ = run(given, launch_ms=2, gpu_ms=5)
+    sent = schedule([(10, 10), (10, 1)], arrival_s=[0.0, 0.003])
+    requests, steps, _ = run(sent, launch_ms=2, gpu_ms=5)
     assert ms(requests["first_token_s"]) == [7, 17]
     assert steps["num_reqs"].iloc[:4].tolist() == [1, 1, 2, 1]
 
 
 def test_idle_gap_has_no_period_and_frontend_delays_the_request() -> None:
-    given = schedule([(10, 1), (10, 1)], arrival_s=[0.0, 1.0])
-    requests, steps, _ = run(given, launch_ms=2, gpu_ms=5, frontend_ms=3)
+    sent = schedule([(10, 1), (10, 1)], arrival_s=[0.0, 1.0])
+    requests, steps, _ = run(sent, launch_ms=2, gpu_ms=5, frontend_ms=3)
     assert ms(requests["first_token_s"]) == [10, 1010]
     assert ms(requests["sent_s"]) == [0, 1000]
     assert steps["wall_ms"].isna().all()
 
 
 def test_groups_start_when_the_one_before_has_finished() -> None:
-    given = schedule([(10, 2), (10, 1), (10, 1)], arrival_s=[0.0, 0.0, 0.001], group=[0, 1, 1])
-    requests, _, _ = run(given, launch_ms=2, gpu_ms=5)
+    sent = schedule([(10, 2), (10, 1), (10, 1)], arrival_s=[0.0, 0.0, 0.001], group=[0, 1, 1])
+    requests, _, _ = run(sent, launch_ms=2, gpu_ms=5)
     # group 0 ends at 12; its successors are intended at 12 and 13
     assert ms(requests["intended_s"]) == [0, 12, 13]
 
 
 def test_closed_loop_sends_when_a_seat_comes_free() -> None:
-    given = schedule([(10, 1), (10, 2), (10, 1)], concurrency=2)
-    requests, steps, _ = run(given, launch_ms=2, gpu_ms=5, overlapped=False)
+    sent = schedule([(10, 1), (10, 2), (10, 1)], concurrency=2)
+    requests, steps, _ = run(sent, launch_ms=2, gpu_ms=5, overlapped=False)
     assert ms(requests["intended_s"]) == [0, 0, 7]
     assert steps["num_reqs"].tolist() == [2, 2]
 
 
 def test_length_limits_of_the_front_end() -> None:
-    given = schedule([(100, 1), (95, 10), (10, 1)], concurrency=1)
-    requests, _, _ = run(given, launch_ms=2, gpu_ms=5, max_model_len=100)
+    sent = schedule([(100, 1), (95, 10), (10, 1)], concurrency=1)
+    requests, _, _ = run(sent, launch_ms=2, gpu_ms=5, max_model_len=100)
     assert requests["output_tokens"].tolist() == [0, 5, 1]
     assert "prompt of 100 tokens" in requests["failure"].iloc[0]
     assert requests["failure"].iloc[1] == "5 output tokens, planned 10"
@@ -143,3 +146,28 @@ def test_requests_of_a_burst_pass_the_front_end_one_by_one() -> None:
     assert ms(requests["sent_s"]) == [0, 3, 6]
     assert ms(requests["first_token_s"]) == [7, 12, 16]
     assert ms(requests["intended_s"]) == [0, 0, 0]
+
+
+REQUESTS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40), st.integers(0, 90)), min_size=1, max_size=14)
+
+
+@given(requests=REQUESTS, blocks=st.integers(8, 40), overlapped=st.booleans(), seats=st.integers(1, 8))
+def test_steps_that_only_decode_are_those_of_the_whole_scheduler(
+    requests: list[tuple[int, int, int]], blocks: int, overlapped: bool, seats: int
+) -> None:
+    """With few blocks, so that requests are also preempted."""
+    lengths = [(prompt, output) for prompt, output, _ in requests]
+    arrivals = sorted(at_ms / 1e3 for _, _, at_ms in requests)
+
+    def served() -> tuple[pd.DataFrame, pd.DataFrame, float]:
+        return run(
+            schedule(lengths, arrivals), launch_ms=1, gpu_ms=1.5, blocks=blocks, overlapped=overlapped, seats=seats
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scheduler, "only_decodes", lambda _: 0)
+        slow = served()
+    fast = served()
+    pd.testing.assert_frame_equal(fast[0], slow[0])
+    pd.testing.assert_frame_equal(fast[1], slow[1])
+    assert fast[2] == slow[2]

@@ -129,6 +129,13 @@ def test_slowness_holds_for_its_dwell_and_takes_its_values_equally_often() -> No
     assert 4000 / changes == pytest.approx(2 * 2.0, rel=0.15)
 
 
+def test_a_recorded_pace_is_taken_in_order_and_its_last_value_for_good() -> None:
+    pace = HostPace(slowness=(0.0, 1.0, -0.2, -5.0), dwell_s=0.5, recorded=True)
+    costs = model(with_table(synthetic_calibration(), slow_pace=2.0).model_copy(update={"host_pace": pace}))
+    launches = [costs.price(now, batch(1, 1), "FULL", 1).launch_s * 1e3 for now in (0.0, 0.49, 0.5, 1.0, 1.6, 9.0)]
+    assert launches == pytest.approx([1.0, 1.0, 2.0, 0.8, 0.5, 0.5])  # never less than half of a quiet host's
+
+
 def test_calibration_survives_its_file(tmp_path: Path) -> None:
     config = load()
     calibration = synthetic_calibration(noise_sigma=0.05)

@@ -64,14 +64,17 @@ def test_so_it_is_on_a_host_that_changes() -> None:
     assert answer["expected_step_ms"] == pytest.approx(answer["simulated_step_ms"], rel=STATED)
 
 
-def test_a_list_that_makes_its_own_batches_grow_is_warned_of() -> None:
+def test_a_list_that_makes_its_own_batches_grow_is_warned_of(tmp_path) -> None:
     """Without MAX, a batch above the largest size runs without a graph, so that the next ones are larger yet."""
-    asked = ["mode=full_decode_only", "workload=steady", "sizes.guard=[]", "sizes.max_graphs=8"]
+    shipped = load_calibration(None, load().hardware, "qwen3-0.6b")
+    restless = shipped.model_copy(update={"host_pace": HostPace(slowness=(0.0, 1.0), dwell_s=1.0)})
+    given = f"engine.calibration={calibration_file(tmp_path, restless)}"
+    asked = ["mode=full_decode_only", "workload=steady", given, "sizes.guard=[]", "sizes.max_graphs=8"]
     answer = sizes([*asked, *FEW])
     assert max(answer["sizes"]) < 256
     assert answer["simulated_step_ms"] > 2 * answer["expected_step_ms"]
     assert any("keep MAX in sizes.guard" in text for text in answer["warnings"])
-    assert not any("keep MAX" in text for text in sizes([*asked[:2], *FEW])["warnings"])
+    assert not any("keep MAX" in text for text in sizes([*asked[:3], *FEW])["warnings"])
 
 
 def test_the_answer_has_what_others_build_on() -> None:
@@ -211,7 +214,7 @@ def test_a_real_trace() -> None:
     [
         (["mode=none"], InputError, "mode=none: captures no graphs.*take mode=full_and_piecewise"),
         (["mode=eager"], InputError, "mode=eager: captures no graphs"),
-        (["model=qwen3-8b"], EnvironmentLacks, "no calibration for h200 with qwen3-8b"),
+        (["model=qwen3-1.7b"], EnvironmentLacks, "no calibration for h200 with qwen3-1.7b"),
         (["workload=trace"], InputError, "trace.path"),
         (["sizes.other_trace=nowhere.csv", *FEW], InputError, "sizes.other_trace: nowhere.csv: no such file"),
         (["sizes.margin=1.0"], InputError, "sizes.margin"),

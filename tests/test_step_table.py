@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artifact.analysis.steps.effects import compile_vs_graph, graph_benefit, mixed_table
-from artifact.analysis.steps.table import floor_ms, interval, probe_cost, step_table
-from artifact.config import load
-from tests.step_support import PER_BATCH, WEIGHTS, StepStudy
+from artifact.analysis.steps.table import interval, probe_cost, step_table
+from tests.step_support import PER_BATCH, StepStudy
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_a_step_takes_what_lies_between_two_of_its_batch(study: StepStudy) -> No
     assert table["n_steps"].tolist() == [PER_BATCH - 2] * 2
     assert table["runtime_mode"].tolist() == ["FULL", "FULL"]
     assert table["padding"].tolist() == [0, 0]
-    assert table["reason"].isna().all()
+    assert table["reason"].tolist() == ["one launch: no interval"] * 2
 
 
 def test_launches_are_what_is_counted(study: StepStudy) -> None:
@@ -46,6 +45,7 @@ def test_launches_are_what_is_counted(study: StepStudy) -> None:
     # t(0.975, 2) = 4.3027, the logarithms' standard deviation is ln 2
     assert np.log(row["wall_high_ms"] / 2.0) == pytest.approx(4.3027 * np.log(2) / np.sqrt(3), rel=1e-4)
     assert row["wall_low_ms"] * row["wall_high_ms"] == pytest.approx(4.0)
+    assert row["reason"] is None
 
 
 def test_one_launch_has_no_interval(study: StepStudy) -> None:
@@ -53,6 +53,7 @@ def test_one_launch_has_no_interval(study: StepStudy) -> None:
     row = only(step_table(*study.frames()))
     assert (row["n_launches"], row["wall_ms"]) == (1, pytest.approx(2.0))
     assert np.isnan([row["wall_low_ms"], row["wall_high_ms"], row["gpu_ms"]]).all()
+    assert row["reason"] == "one launch: no interval"
 
 
 def test_the_heavy_probe_gives_gpu_time_and_no_wall_time(study: StepStudy) -> None:
@@ -90,26 +91,26 @@ def test_an_interval_holds_its_mean_and_scales(values: list[float], factor: floa
     assert scaled == pytest.approx((factor * found.mean, factor * found.low, factor * found.high, found.n), rel=1e-6)
 
 
-def test_the_floor_is_bytes_over_bandwidth(study: StepStudy) -> None:
-    study.launch("NONE", light={1: 2.0, 16: 2.0})
-    table = step_table(*study.frames())
-    context = 64 + 33 / 2  # of step_grid
-    kv_bytes = 2 * 28 * 8 * 128 * 2 * context
-    expected = [(WEIGHTS["qwen3-0.6b"] + batch * kv_bytes) / 4.8e12 * 1e3 for batch in (1, 16)]
-    assert table["floor_ms"].tolist() == pytest.approx(expected)
-
-
-def test_an_embedding_of_its_own_is_not_read() -> None:
-    tied, untied, experts = (load([f"model={name}"]).model for name in ("qwen3-0.6b", "qwen3-8b", "qwen3-30b-a3b"))
-    assert floor_ms(tied, 4.8e9, 0, 4.8e12) == pytest.approx(1.0)
-    assert floor_ms(untied, 4.8e9, 0, 4.8e12) == pytest.approx(1 - 151936 * 4096 * 2 / 4.8e9)
-    assert np.isnan(floor_ms(experts, 4.8e9, 0, 4.8e12))
-
-
-@pytest.mark.parametrize("facts", [{"gpu_name": "another"}, {"weights_bytes": None}])
-def test_a_floor_that_is_not_known_is_null(facts: dict[str, object], study: StepStudy) -> None:
-    study.launch("NONE", light={1: 2.0}, **facts)
-    assert step_table(*study.frames())["floor_ms"].isna().all()
+def test_tiles_of_one_model_stay_apart(study: StepStudy) -> None:
+    for arm, wall in (("NONE", 10.0), ("FULL", 2.0)):
+        study.launch(arm, light={1: wall}, heavy={1: 3 * wall}, mode="FULL" if arm == "FULL" else None)
+        own = {"tile": "mpk", "workload": "mpk_grid", "graph_bytes": 2**20}
+        study.launch(arm, light={1: 7 * wall if arm == "FULL" else wall}, mode="FULL" if arm == "FULL" else None, **own)
+    cells, steps, launches = study.frames()
+    table = step_table(cells, steps, launches)
+    full = {tile: only(table, tile=tile, arm="FULL") for tile in ("qwen3-0.6b", "mpk")}
+    assert [full[tile]["wall_ms"] for tile in full] == pytest.approx([2.0, 14.0])
+    assert [full[tile]["n_launches"] for tile in full] == [1, 1]
+    # 64 + 1024 / 2 tokens a request against 64 + 33 / 2
+    assert full["mpk"]["floor_ms"] > full["qwen3-0.6b"]["floor_ms"]
+    both = compile_vs_graph(cells, steps).set_index("tile")
+    assert both["speedup"].to_dict() == {"qwen3-0.6b": pytest.approx(5.0), "mpk": pytest.approx(10 / 14)}
+    assert both["reason"].tolist() == ["one block: no interval"] * 2
+    assert set(probe_cost(cells, steps)["tile"]) == {"qwen3-0.6b"}
+    benefit = graph_benefit(cells, steps, launches).set_index("tile")
+    assert (benefit["graphs"] * benefit["bytes_per_graph"]).to_dict() == pytest.approx(
+        {"qwen3-0.6b": 51 * 2**20, "mpk": 2**20}
+    )
 
 
 def test_what_the_probe_costs_is_paired_by_launch_and_batch(study: StepStudy) -> None:
@@ -119,7 +120,7 @@ def test_what_the_probe_costs_is_paired_by_launch_and_batch(study: StepStudy) ->
     study.launch("NONE", light={1: 2.0})
     cells, steps, _ = study.frames()
     row = only(probe_cost(cells, steps))
-    assert (row["arm"], row["n_launches"], row["n_batches"]) == ("FULL", 2, 2)
+    assert (row["arm"], row["n_launches"], row["n_batches"], row["reason"]) == ("FULL", 2, 2, None)
     assert (row["ratio"], row["low"], row["high"]) == pytest.approx((1.25, 1.25, 1.25))
 
 

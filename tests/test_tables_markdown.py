@@ -9,6 +9,7 @@ from artifact.analysis.markdown import between, markdown, shown, span
 from artifact.analysis.tables_markdown import TABLES, render, rewrite
 from artifact.errors import InputError
 from tests.launch_support import cell, launch, write
+from tests.step_support import StepStudy
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "paper_figures" / "data"
@@ -71,6 +72,17 @@ def test_fallback_of_made_up_rows(tmp_path: Path) -> None:
     table = render("fallback", tmp_path)
     assert "| FLASHINFER | FULL | FULL_AND_PIECEWISE, hollow | 0 + 51 | 25% | 25% | 50% | yes | - |" in table
     assert r"| NONE | oom | 0 + 0 | - | - | - | no prediction | out \| of memory |" in table
+
+
+def test_what_the_probe_costs_in_one_launch_has_no_interval(tmp_path: Path) -> None:
+    study = StepStudy(tmp_path / "step_latency", "measured")
+    for arm, blocks in (("FULL", "0"), ("NONE", "01")):
+        for block in blocks:
+            study.launch(arm, block, light={1: 2.0}, heavy={1: 3.0})
+    study.frames()
+    table = render("probe-cost", tmp_path)
+    assert "| FULL | 1.500 | one launch: no interval | 1 |" in table
+    assert "| NONE | 1.500 | 1.500 to 1.500 | 2 |" in table
 
 
 def test_numbers_that_are_not_there_are_dashes() -> None:

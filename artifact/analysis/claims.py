@@ -14,8 +14,13 @@ import pandas as pd
 from omegaconf import OmegaConf
 from pydantic import Field, ValidationError, model_validator
 
+from artifact.analysis import every_study
+from artifact.analysis.contrasts import chosen_sizes
+from artifact.analysis.correctness import correctness
+from artifact.analysis.starts import fallback
 from artifact.analysis.steps import effects as step_effects
 from artifact.analysis.steps import table as step_table
+from artifact.analysis.steps.floor import copies_below
 from artifact.config import CONF_DIR
 from artifact.errors import InputError
 from artifact.schema import Evidence, Frozen, NonNegative
@@ -25,13 +30,18 @@ Verdict = Literal["PASS", "FAIL", "NOT MEASURED"]
 Relation = Literal["equal", "greater", "less", "at_least", "at_most"]
 
 
-# Made of a study's finished, measured cells, steps and launches. A null end of an interval counts for nothing.
-DERIVED: dict[str, Callable[[pd.DataFrame, pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
-    "step_table": step_table.step_table,
-    "probe_cost": lambda cells, steps, _: step_table.probe_cost(cells, steps),
-    "compile_vs_graph": lambda cells, steps, _: step_effects.compile_vs_graph(cells, steps),
-    "mixed_table": lambda cells, steps, _: step_effects.mixed_table(cells, steps),
-    "graph_benefit": step_effects.graph_benefit,
+# Made of a study's folder and its finished, measured cells and launches. A null end of an interval counts for nothing.
+DERIVED: dict[str, Callable[[Path, pd.DataFrame, pd.DataFrame], pd.DataFrame]] = {
+    "step_table": lambda at, cells, launches: step_table.step_table(
+        cells, read_steps(at), launches, copies_below(at.parent)
+    ),
+    "probe_cost": lambda at, cells, _: step_table.probe_cost(cells, read_steps(at)),
+    "compile_vs_graph": lambda at, cells, _: step_effects.compile_vs_graph(cells, read_steps(at)),
+    "mixed_table": lambda at, cells, _: step_effects.mixed_table(cells, read_steps(at)),
+    "graph_benefit": lambda at, cells, launches: step_effects.graph_benefit(cells, read_steps(at), launches),
+    "chosen_sizes": lambda _, cells, launches: chosen_sizes.table(cells, launches),
+    "fallback_matrix": lambda _, cells, launches: fallback.matrix(cells, every_study.described(launches)),
+    "correctness": lambda at, *_: correctness(at),
 }
 _STEPS_KNOW = ["cell_id", "launch_id", "arm", "tile", "workload", "load", "model", "block", "host_id", "flags"]
 
@@ -43,7 +53,17 @@ class Rows(Frozen):
     """
 
     table: Literal[
-        "cells", "launches", "steps", "step_table", "probe_cost", "compile_vs_graph", "mixed_table", "graph_benefit"
+        "cells",
+        "launches",
+        "steps",
+        "step_table",
+        "probe_cost",
+        "compile_vs_graph",
+        "mixed_table",
+        "graph_benefit",
+        "chosen_sizes",
+        "fallback_matrix",
+        "correctness",
     ]
     where: dict[str, str | int | float | bool]
     column: str
@@ -158,7 +178,9 @@ def _table(folder: Path, name: str) -> pd.DataFrame:
         return read_steps(folder).merge(cells[_STEPS_KNOW], on="cell_id")
     launches = read_launches(folder)
     launches = launches[launches["launch_id"].isin(cells["launch_id"])]
-    return launches if name == "launches" else DERIVED[name](cells, read_steps(folder), launches)
+    if name == "launches":
+        return launches
+    return DERIVED[name](folder, cells, launches)
 
 
 def _values(claim: Claim, side: Rows, tables: _Tables) -> pd.DataFrame:

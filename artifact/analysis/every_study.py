@@ -61,11 +61,11 @@ def described(launches: pd.DataFrame) -> pd.DataFrame:
 
     ``asked``: the backend, with FlashAttention's version where one was asked for; ``attention``: as the worker named
     it, else as it was asked for. ``max_num_seqs``, ``utilisation``, ``block_tokens``, ``kv_bytes_per_token`` and
-    ``default_sizes`` (vLLM's own list of capture sizes): of the configuration. ``memory_key``: equal for starts whose
-    KV caches can be compared, with what was asked of the server, the capture sizes left out, and the GPU. ``state``:
-    ``cold`` and ``warm`` of the compile cache; ``first`` where that cache was warm (or is off) but no engine with that
-    backend had got ready on the machine before, so that kernels outside that cache compile again; ``off`` without a
-    compiler. ``started``: when.
+    ``default_sizes`` (vLLM's own list of capture sizes; ``own_list``: that, or its first sizes): of the configuration.
+    ``memory_key``: equal for starts whose KV caches can be compared, with what was asked of the server, the capture
+    sizes left out, and the GPU. ``state``: ``cold`` and ``warm`` of the compile cache; ``first`` where that cache was
+    warm (or is off) but no engine with that backend had got ready on the machine before, so that kernels outside that
+    cache compile again; ``off`` without a compiler. ``started``: when.
     """
     notes = [json.loads(text) for text in launches["provenance"]]
     configs = [note.get("config") or {} for note in notes]
@@ -84,6 +84,7 @@ def described(launches: pd.DataFrame) -> pd.DataFrame:
         "utilisation": [server.get("gpu_memory_utilization") for server in servers],
         "block_tokens": [server.get("block_size") for server in servers],
         "default_sizes": [all(server.get(key) is None for key in lists) for server in servers],
+        "own_list": [server.get("cudagraph_capture_sizes") is None for server in servers],
         "kv_bytes_per_token": [_kv_bytes(config) for config in configs],
         "memory_key": [
             json.dumps([model, attention, gpu, *(server.get(key) for key in _MEMORY_KEYS)])

@@ -1,33 +1,43 @@
 """Measured studies in; their cells simulated, and how far the simulator is off, out.
 
-Open loops alone, and none that the calibration was fitted on: study ``calibrate`` and cells of the heavy probe.
-Simulating takes a minute or two, so ``simulate``'s rows are shipped beside the measurements and ``read`` joins them.
+Open loops alone, and none that the calibration was fitted on: the studies ``calibrate`` and ``step_latency``, and cells
+of the heavy probe. Simulating takes a minute or two, so ``simulate``'s rows are shipped beside the measurements and
+``read`` joins them.
 """
 
+import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from artifact.analysis.calibration.calibrate import save
+from artifact.analysis.calibration.host_fit import recorded_pace
+from artifact.analysis.calibration.step_fit import with_tables
 from artifact.analysis.contrasts.sweep import DEFAULT
 from artifact.analysis.every_study import studies
 from artifact.config import groups
 from artifact.engines.sim_engine import SimEngine
 from artifact.errors import CellFailed, EnvironmentLacks, InputError
 from artifact.metrics import latency, stability
-from artifact.records import Launch
+from artifact.records import Cell, Launch
 from artifact.schema import Evidence, Status
+from artifact.simulator.cost import load_calibration
 from artifact.study.plan import plan
-from artifact.study.store import read_cells
+from artifact.study.store import read_cells, read_steps
 from artifact.workloads.build import build
 
 FILE = "fidelity.parquet"
 METRICS = ("tpot_p50_ms", "tpot_p99_ms", "ttft_p50_ms", "ttft_p99_ms")
 SHARES = ("share_full", "share_piecewise", "share_none")  # of steps, by runtime mode
-_FITTED_ON = ("calibrate",)
+GIVEN = "_given"  # suffix: simulated at the pace that the host had in that very cell
+_FITTED_ON = ("calibrate", "step_latency")
+_DRAWS = 5  # of the host's pace, which is not known beforehand; the median of what they give is what is simulated
 _STEPS = ("steps_full", "steps_piecewise", "steps_none")
 _SAME = ["tile", "block", "arm", "workload", "load", "seed"]
 _GROUP = ["study", "tile", "block", "workload", "load"]
@@ -36,18 +46,21 @@ _GROUP = ["study", "tile", "block", "workload", "load"]
 def simulate(root: Path) -> pd.DataFrame:
     """Return a row for each measured cell below ``root`` that the simulator can be asked about.
 
-    Columns: cell_id (of the measured cell), METRICS and SHARES as simulated. Left out are cells of presets that are
-    gone, models without a calibration and what the simulator does not take.
+    Columns: cell_id (of the measured cell), METRICS and SHARES as simulated, and METRICS with suffix ``_given``: with
+    the host's pace as the cell's own steps show it, so that what is left is not the host's. Left out are cells of
+    presets that are gone, models without a calibration and what the simulator does not take.
     """
-    rows = [row for _, cells in _held_out(root) for row in _simulated(cells)]
-    return pd.DataFrame(rows, columns=["cell_id", *METRICS, *SHARES]).sort_values("cell_id", ignore_index=True)
+    rows = [row for folder, cells in _held_out(root) for row in _simulated(folder, cells)]
+    columns = ["cell_id", *METRICS, *SHARES, *(f"{metric}{GIVEN}" for metric in METRICS)]
+    return pd.DataFrame(rows, columns=columns).sort_values("cell_id", ignore_index=True)
 
 
 def read(root: Path) -> pd.DataFrame:
     """Return the measured cells below ``root`` that FILE there has simulated, with both.
 
     Columns: study, tile, block, arm, workload, load, model, backend, and each of METRICS and SHARES measured and, with
-    suffix ``_simulated``, simulated; NaN where either does not exist. Raises InputError without the file.
+    suffix ``_simulated``, simulated; METRICS with suffix ``_given`` too: see ``simulate``. NaN where one does not
+    exist. Raises InputError without the file.
     """
     file = root / FILE
     if not file.exists():
@@ -57,25 +70,28 @@ def read(root: Path) -> pd.DataFrame:
         pd.read_parquet(file), on="cell_id", suffixes=("", "_simulated")
     )
     both = [f"{name}{end}" for name in (*METRICS, *SHARES) for end in ("", "_simulated")]
+    both += [f"{metric}{GIVEN}" for metric in METRICS]
     return rows[["cell_id", *_GROUP, "arm", "model", "backend", *both]].astype(dict.fromkeys(both, float))
 
 
-def _held_out(root: Path) -> Iterator[tuple[str, pd.DataFrame]]:
+def _held_out(root: Path) -> Iterator[tuple[Path, pd.DataFrame]]:
     for folder in studies(root):
         if folder.name in groups()["study"] and folder.name not in _FITTED_ON:
             cells = read_cells(folder)
             keep = (cells["status"] == Status.OK) & (cells["evidence"] == Evidence.MEASURED)
             keep &= cells["offered_rate"].notna() & ~cells["flags"].str.contains("heavy_probe")
             if keep.any():
-                yield folder.name, cells[keep].astype({"load": float}).reset_index(drop=True)
+                yield folder, cells[keep].astype({"load": float}).reset_index(drop=True)
 
 
 def _key(tile: str, block: str, arm: str, workload: str, load: float | None, seed: int) -> tuple[object, ...]:
     return (tile, block, arm, workload, None if load is None or np.isnan(load) else round(load, 9), seed)
 
 
-def _simulated(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _simulated(folder: Path, cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
     study = str(cells["study"].iloc[0])
+    modes = cells[["cell_id", "launch_id", "requested_mode", "resolved_mode", "realised_mode"]]
+    steps = with_tables(read_steps(folder, cells["cell_id"]).dropna(subset=["runtime_mode"]).merge(modes, on="cell_id"))
     wanted = {_key(*row): name for name, *row in cells[["cell_id", *_SAME]].itertuples(index=False, name=None)}
     for block in sorted(cells["block"].unique()):
         match = re.fullmatch(r"(.*?)(\d+)", block)
@@ -86,31 +102,39 @@ def _simulated(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
         for launch in plan(
             [f"study={study}", f"study.only=[{tiles}]", *only, "engine=sim"], Evidence.SIMULATED
         ).launches:
-            yield from _of_launch(launch, wanted)
+            for cell in launch.cells:
+                key = _key(launch.tile, launch.block, launch.arm, cell.config.workload.name, cell.load, cell.seed)
+                if key in wanted:
+                    name = wanted[key]
+                    with contextlib.suppress(CellFailed, EnvironmentLacks):
+                        yield {"cell_id": name, **_of_cell(launch, cell, steps[steps["cell_id"] == name])}
 
 
-def _of_launch(launch: Launch, wanted: dict[tuple[object, ...], str]) -> Iterator[dict[str, Any]]:
-    found = {}
-    for cell in launch.cells:
-        key = _key(launch.tile, launch.block, launch.arm, cell.config.workload.name, cell.load, cell.seed)
-        if key in wanted:
-            found[wanted[key]] = cell
-    if not found:
-        return
+def _of_cell(launch: Launch, cell: Cell, steps: pd.DataFrame) -> dict[str, float]:
+    draws = [_served(replace(launch, launch_id=f"{launch.launch_id}#{draw}"), cell) for draw in range(_DRAWS)]
+    medians = pd.DataFrame(draws).astype(float).median()
+    columns = {str(name): float(value) for name, value in medians.items()}
+    config = launch.config
+    calibration = load_calibration(config.engine.calibration, config.hardware, config.model.name)
+    pace = recorded_pace(steps, calibration)
+    if pace is None:
+        return columns
+    with TemporaryDirectory() as folder:
+        file = save(calibration.model_copy(update={"host_pace": pace}), Path(folder))
+        engine = config.engine.model_copy(update={"calibration": str(file)})
+        given = _served(replace(launch, config=config.model_copy(update={"engine": engine})), cell)
+    return columns | {f"{metric}{GIVEN}": given[metric] for metric in METRICS}
+
+
+def _served(launch: Launch, cell: Cell) -> dict[str, Any]:
+    """Return METRICS and SHARES of one cell, on an engine of its own."""
     engine = SimEngine()
-    try:
-        engine.start(launch)
-        for name, cell in found.items():
-            schedule = build(cell.config.workload, cell.seed, cell.config.trace)
-            got = engine.measure(schedule, cell.config.engine.cell_limit_s)
-            columns, _ = latency.summarise(got.requests, cell.config.workload, schedule.offered_rate)
-            window = latency.measured_window(got.requests, cell.config.workload)
-            shares = _shares(stability.summarise(got.steps, window))
-            yield {"cell_id": name, **{metric: columns[metric] for metric in METRICS}, **shares}
-    except (CellFailed, EnvironmentLacks):
-        return
-    finally:
-        engine.close()
+    engine.start(launch)
+    schedule = build(cell.config.workload, cell.seed, cell.config.trace)
+    got = engine.measure(schedule, cell.config.engine.cell_limit_s)
+    columns, _ = latency.summarise(got.requests, cell.config.workload, schedule.offered_rate)
+    window = latency.measured_window(got.requests, cell.config.workload)
+    return {metric: columns[metric] for metric in METRICS} | _shares(stability.summarise(got.steps, window))
 
 
 def _shares(row: dict[str, Any]) -> dict[str, float]:
@@ -134,12 +158,12 @@ class Error(NamedTuple):
     bias: float
 
 
-def errors(rows: pd.DataFrame, by: str = "arm") -> list[Error]:
-    """Return the errors over all ``rows`` of ``read``, and over those of each value of ``by``."""
+def errors(rows: pd.DataFrame, by: str = "arm", end: str = "_simulated") -> list[Error]:
+    """Return the errors of the columns with ``end``: of all ``rows`` of ``read``, and of each value of ``by``."""
     found = []
     for name, part in [("all", rows), *((str(name), part) for name, part in rows.groupby(by))]:
         for metric in METRICS:
-            error = (part[f"{metric}_simulated"] / part[metric] - 1).dropna()
+            error = (part[f"{metric}{end}"] / part[metric] - 1).dropna()
             if len(error):
                 size = error.abs()
                 found.append(

@@ -11,12 +11,15 @@ from pathlib import Path
 import pandas as pd
 
 from artifact.analysis import every_study
+from artifact.analysis.chosen_sizes_table import chosen_sizes_table
 from artifact.analysis.correctness import WITHIN, correctness
+from artifact.analysis.crosscheck_table import STUDY, crosscheck_table
 from artifact.analysis.fidelity_table import fidelity_table
 from artifact.analysis.intervals import Estimate
-from artifact.analysis.markdown import between, markdown, records, shown, span
+from artifact.analysis.markdown import between, markdown, records, said, shown, span
 from artifact.analysis.starts import fallback, start_up
 from artifact.analysis.starts.break_even import break_even, request_seconds
+from artifact.analysis.steps.mpk import mpk_table
 from artifact.analysis.steps.table import probe_cost
 from artifact.errors import InputError
 from artifact.study.store import read_steps
@@ -49,12 +52,6 @@ def render(name: str, root: Path) -> str:
 def rewrite(text: str, root: Path) -> str:
     """Return ``text`` with every marked block rendered anew. Raises InputError for a block of an unknown name."""
     return _BLOCK.sub(lambda block: f"{block[1]}\n{render(block[2], root)}\n\n{block[3]}", text)
-
-
-def _said(launches: pd.DataFrame, words: str) -> str:
-    evidence = ", ".join(sorted(launches["evidence"].unique()))
-    gpus = ", ".join(sorted(launches["gpu_name"].dropna().unique())) or "GPU unknown"
-    return f"{evidence.capitalize()} on {gpus}, vLLM 0.21.0; {len(launches)} engine starts. {words}"
 
 
 def _of_lists(launches: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +88,7 @@ def _start_up(root: Path) -> str:
         "Seconds, means over starts, an interval from 3 of them on; importing vLLM comes on top, once a run. Cache: "
         "cold and warm of vLLM's compile cache; first: warm, but the backend's first on the machine; off: no compiler."
     )
-    return f"{markdown(header, rows)}\n\n{_said(launches, words)}"
+    return f"{markdown(header, rows)}\n\n{said(launches, words)}"
 
 
 def _graph_memory(root: Path) -> str:
@@ -124,7 +121,7 @@ def _graph_memory(root: Path) -> str:
         "Graphs: piecewise + full. KV tokens: vLLM takes its estimate off the cache, not what the graphs take in the "
         "end; measured where it sized the cache itself, else derived from what profiling left at that share of the GPU."
     )
-    return f"{markdown(header, rows)}\n\n{_said(launches[launches['graphs'] > 0], words)}"
+    return f"{markdown(header, rows)}\n\n{said(launches[launches['graphs'] > 0], words)}"
 
 
 def _capture_sizes(root: Path) -> str:
@@ -161,13 +158,14 @@ def _fallback(root: Path) -> str:
             "-" if pd.isna(row.graphs_full) else f"{int(row.graphs_piecewise)} + {int(row.graphs_full)}",
             *(shown(share, ".0%") for share in (row.full_share, row.piecewise_share, row.none_share)),
             "no prediction" if pd.isna(row.agrees) else ("yes" if row.agrees else f"no: {row.predicted}"),
-            "-" if pd.isna(row.reason) else str(row.reason),
+            str(row.flags) or "-" if pd.isna(row.reason) else str(row.reason),
         ]
         for row in records(fallback.matrix(*found))
     ]
-    header = ["backend", "requested", "realised", "graphs", "FULL", "PIECEWISE", "NONE", "as foretold", "reason"]
+    shares = ["FULL", "PIECEWISE", "NONE"]
+    header = ["backend", "requested", "realised", "graphs", *shares, "as foretold", "flags or reason"]
     words = "Shares of the steps dispatched under churn; graphs: piecewise + full."
-    return f"{markdown(header, rows)}\n\n{_said(found.launches, words)}"
+    return f"{markdown(header, rows)}\n\n{said(found.launches, words)}"
 
 
 def _hollow(root: Path) -> str:
@@ -187,7 +185,7 @@ def _hollow(root: Path) -> str:
     loads = found.cells.groupby(["workload", "backend"])["offered_rate"].mean().reset_index()
     served = "; ".join(f"{row.workload} at {row.offered_rate:.0f} requests/s, {row.backend}" for row in records(loads))
     words = f"Paired by block; a block in which either cell is flagged is left out. Load: {served}."
-    return f"{markdown(header, rows)}\n\n{_said(found.launches, words)}"
+    return f"{markdown(header, rows)}\n\n{said(found.launches, words)}"
 
 
 def _break_even(root: Path) -> str:
@@ -235,7 +233,7 @@ def _break_even(root: Path) -> str:
         "least to the most over the loads. At most: the largest upper end of a load's 95 % interval, and how many have "
         "none. Not counted: requests that arrive while the engine starts wait for it."
     )
-    return f"{markdown(header, rows)}\n\n{_said(found.launches, words)}"
+    return f"{markdown(header, rows)}\n\n{said(found.launches, words)}"
 
 
 def _correctness(root: Path) -> str:
@@ -264,13 +262,13 @@ def _probe_cost(root: Path) -> str:
             f"{row.model}, {row.tile}",
             str(row.arm),
             f"{row.ratio:.3f}",
-            between(row.low, row.high, ".3f"),
+            between(row.low, row.high, ".3f") if pd.isna(row.reason) else row.reason,
             str(row.n_launches),
         ]
         for row in records(table)
     ]
     header = ["model, tile", "mode", "step with / without", "95 % interval", "launches"]
-    return f"{markdown(header, rows)}\n\n{_said(found.launches, 'Decode steps, geometric mean over batch sizes.')}"
+    return f"{markdown(header, rows)}\n\n{said(found.launches, 'Decode steps, geometric mean over batch sizes.')}"
 
 
 # name -> the study without which there is nothing to say (null: any), and the function that says it
@@ -278,10 +276,13 @@ TABLES: dict[str, tuple[str | None, Callable[[Path], str]]] = {
     "start-up": (None, _start_up),
     "graph-memory": (None, _graph_memory),
     "capture-sizes": (None, _capture_sizes),
+    "chosen-sizes": ("sizes", chosen_sizes_table),
     "fallback": ("fallback", _fallback),
     "hollow-cost": ("hollow", _hollow),
     "break-even": ("load_sweep", _break_even),
     "correctness": ("fallback", _correctness),
     "probe-cost": ("step_latency", _probe_cost),
+    "mpk": ("step_latency", mpk_table),
     "fidelity": ("smoke", fidelity_table),
+    "crosscheck": (STUDY, crosscheck_table),
 }

@@ -68,15 +68,22 @@ def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
 
 
 def calibrate(overrides: list[str]) -> Answer:
-    """Fit the cost model from study=calibrate, measured first where a GPU is; return the file and its fit."""
+    """Fit the model's costs from study=calibrate, measured first where a GPU is; return the file and its fit.
+
+    What study=step_latency measured of the model in the same results is fitted with it.
+    """
     from artifact.analysis.calibration.calibrate import fit_folder, save
 
     overrides = ["study=calibrate", *overrides]
     config = load(overrides)
+    name = config.model.name
+    if config.study.only is None and name in {tile.name for tile in config.study.tiles}:
+        overrides.append(f"study.only=[{name}]")
     folder = Path(config.executor.results) / config.study.name
     if config.engine.kind != "sim":
         run(overrides)
-    calibration = fit_folder(folder, config.model.name, config.hardware)
+    others = {Path(config.executor.results) / "step_latency"} - {folder}
+    calibration = fit_folder(folder, config.model, config.hardware, *(each for each in others if each.is_dir()))
     fit = {
         name: f"{t.error_p50:.1%} median, {t.error_p90:.1%} p90 of {t.rows} steps"
         for name, t in calibration.tables.items()

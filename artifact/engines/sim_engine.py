@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import TypeVar
 
 from artifact.errors import CellFailed, EnvironmentLacks, InputError
@@ -82,14 +83,14 @@ class SimEngine:
             launch_id=self._launch.launch_id,
         )
 
-        def price(now_s: float, batch: Batch) -> Price:
-            return model.price(now_s, batch, *dispatch(batch.num_tokens, batch.uniform))
+        def pricing(batch: Batch) -> Callable[[float, Batch], Price]:
+            return model.pricing(batch, *dispatch(batch.num_tokens, batch.uniform))
 
         requests, steps, seconds = serve(
             schedule,
             # one block is never given out: vLLM keeps it as the null block
             Scheduler(server.max_num_seqs, server.max_num_batched_tokens, self._blocks - 1, server.block_size),
-            price,
+            pricing,
             max_model_len=server.max_model_len,
             frontend_s=self._calibration.frontend_ms / 1e3,
             spacing_s=self._calibration.frontend_per_request_ms / 1e3,

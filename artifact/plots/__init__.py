@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from artifact.plots import (
     break_even,
+    chosen_sizes,
     fallback,
     fidelity,
     launches,
@@ -50,6 +51,7 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[[Data], Figure]]] = {
     "fig15_stability": (_LOADS, stability.realised_stability),
     "fig16_regret": (_SWEEPS, mode_map.regret),
     "fig17_fidelity": ((*_SWEEPS, "smoke", "hollow", "startup"), fidelity.held_out),
+    "fig18_chosen_sizes": (("sizes", "sizes_8b"), chosen_sizes.chosen_against_own),
 }
 
 

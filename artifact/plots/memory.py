@@ -124,8 +124,12 @@ def _rows(axes: Axes, place: np.ndarray, labels: list[str] | None) -> None:
 
 
 def _most_lists(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return the launches of the model, backend and seats for which most lists were captured; none if one list was."""
-    found = launches[(launches["graphs"] > 0) & ~launches["hollow"].fillna(value=False).astype(bool)]
+    """Return the launches of the model, backend and seats for which most lists were captured; none if one list was.
+
+    Of vLLM's own list and its first sizes alone: sizes that were chosen one by one lie elsewhere.
+    """
+    found = launches[(launches["graphs"] > 0) & launches["own_list"]]
+    found = found[~found["hollow"].fillna(value=False).astype(bool)]
     same = ["model", "attention", "max_num_seqs"]
     lists = found.groupby(same)["capture_sizes"].transform("nunique")
     most: pd.DataFrame = found[(lists == lists.max()) & (lists > 1)]

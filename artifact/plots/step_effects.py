@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from artifact.analysis.steps.effects import MIXED, compile_vs_graph, graph_benefit, mixed_table
-from artifact.analysis.steps.table import GRIDS, grid_steps
+from artifact.analysis.steps.floor import GRIDS
+from artifact.analysis.steps.table import grid_steps
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.step_latency import mixed_axis
 from artifact.plots.step_panels import (
@@ -20,6 +21,7 @@ from artifact.plots.step_panels import (
     legend,
     marks,
     panels,
+    replicates,
     title,
 )
 from artifact.plots.style import arm_order, arm_style
@@ -39,7 +41,7 @@ def compile_against_graph(data: Data) -> Figure:
         for arm, rows, x in by_arm(own, own["batch"].map(batch_axis(axes, own["batch"]))):
             label = "compilation: EAGER / NONE" if arm == "NONE" else f"graphs: NONE / {arm}"
             marks(axes, arm, x, rows["speedup"], rows["low"], rows["high"], label=label)
-        axes.set_title(f"{title(name, own['model'])}, {int(own['n_blocks'].max())} blocks", fontsize=9)
+        axes.set_title(f"{title(name, own['model'])}, {replicates(own['n_blocks'])}", fontsize=9)
         axes.axhline(1, color="k", linewidth=0.8)
         fit_to_marks(axes, log=True)
         axes.set_ylabel("decode step: times as fast", fontsize=8)
@@ -64,15 +66,18 @@ def benefit_by_size(data: Data) -> Figure:
     for name, (left, right) in zip(names, figure.subplots(len(names), 2, squeeze=False), strict=True):
         own = table[table["tile"] == name]
         decode, mixed = own[own["steps"] == "decode"], own[own["steps"] == "mixed"]
-        frame(left, f"{name}: decode steps (heavy probe off)")
+        frame(left, f"{name}: decode steps, {replicates(decode['n_blocks'])}")
         _savings(left, decode, decode["size"].map(batch_axis(left, decode["size"])))
-        frame(right, f"{name}: mixed steps (heavy probe on)")
+        frame(right, f"{name}: mixed steps, {replicates(mixed['n_blocks'])}")
         _savings(right, mixed, mixed["size"].map(mixed_axis(right)))
     legend(figure, 4)
     counts = table["verdict"].value_counts()
     verdicts = ", ".join(f"{word} {counts.get(word, 0)}" for word in ("helps", "hurts", "unclear"))
     mixed_count = int(mixed_table(data.cells, data.steps)["n_steps"].sum())
-    lines = f"{_PAIRED}; {LEAVES}; of {len(table)} sizes and modes: {verdicts}; open mark: unclear, ringed: hurts"
+    lines = (
+        f"{_PAIRED}; heavy probe off in decode steps, on in mixed ones; {LEAVES}; of {len(table)} sizes and modes: "
+        f"{verdicts}; open mark: unclear, ringed: hurts"
+    )
     memory = [f"graphs of {name}: {_memory(table[table['tile'] == name])}" for name in names]
     explain(figure, data, (*GRIDS, MIXED), _light(data) + mixed_count, lines, *memory)
     return figure

@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from artifact.analysis.steps.effects import BIN_EDGES, MIXED, mixed_table
-from artifact.analysis.steps.table import GRIDS, step_table
+from artifact.analysis.steps.floor import GRIDS, copies_below
+from artifact.analysis.steps.mpk import MODEL, PUBLISHED
+from artifact.analysis.steps.table import step_table
 from artifact.plots.data import Data, NothingToDraw
 from artifact.plots.step_panels import (
     LEAVES,
@@ -27,15 +29,13 @@ from artifact.plots.step_panels import (
 )
 from artifact.plots.style import BESIDE, arm_style
 
-# MPK, OSDI 2026: milliseconds a token of Qwen3-8B at batch 1 on one A100, as published, not run here.
-_MPK_MODEL = "qwen3-8b"
-_MPK = {"14.5 without MPK": 14.5, "12.5 with MPK": 12.5, "bound, about 10": 10.0}
 _FLOOR: dict[str, Any] = {"color": "#BBBBBB", "linewidth": 4, "solid_capstyle": "butt", "zorder": 1}
 
 
 def step_latency(data: Data) -> Figure:
     """Decode step against batch size, a panel a model: wall time, GPU time of whole graphs, and memory's floor."""
-    table = step_table(data.cells, data.steps, data.launches).dropna(subset=["wall_ms"])
+    known = copies_below(data.folders[0].resolve().parent)
+    table = step_table(data.cells, data.steps, data.launches, known).dropna(subset=["wall_ms"])
     if table.empty:
         raise NothingToDraw("no decode step of a grid without the heavy probe")
     names = list(dict.fromkeys(table["tile"]))
@@ -50,8 +50,10 @@ def step_latency(data: Data) -> Figure:
         int(table["n_steps"].sum()),
         "mark: geometric mean over launches of their median step (wall, heavy probe off), line: its 95 % t-interval; "
         f"{LEAVES}; GPU time: heavy probe on, in its mode's colour; {SERVE}",
-        "floor: bytes of weights and KV cache over the data sheet's bandwidth"
-        + ("; MPK: published for one A100 (OSDI 2026), not measured here" if _MPK_MODEL in set(table["model"]) else ""),
+        f"floor: bytes of weights and KV cache over {'; '.join(table['floor_bandwidth'].dropna().unique())}"
+        if table["floor_ms"].notna().any()
+        else "no floor: the bandwidth or the bytes of the weights are not known",
+        *(["MPK: published for one A100 (OSDI 2026), not measured here"] if MODEL in set(table["model"]) else []),
     )
     return figure
 
@@ -63,9 +65,9 @@ def _decode_panel(axes: Axes, name: str, table: pd.DataFrame) -> None:
     for arm, rows, x in by_arm(table, table["batch"].map(places)):
         marks(axes, arm, x, rows["wall_ms"], rows["wall_low_ms"], rows["wall_high_ms"])
         _gpu_time(axes, arm, x, rows["gpu_ms"])
-    if set(table["model"]) == {_MPK_MODEL} and 1 in places:
+    if set(table["model"]) == {MODEL} and 1 in places:
         left = -0.9 - 0.2 * len(places)  # of batch 1, so that the words end before its marks
-        for words, value in _MPK.items():
+        for words, value in PUBLISHED.items():
             axes.plot(left, value, "k*", markerfacecolor="w", markersize=7, label="MPK's paper, batch 1, A100 (ms)")
             axes.annotate(words, (left, value), **{**BESIDE, "fontsize": 6})
     axes.set_title(f"{title(name, table['model'])}, {launches_an_arm(table['n_launches'])}", fontsize=9)

@@ -108,12 +108,21 @@ def explain(figure: Figure, data: Data, workloads: tuple[str, ...], steps: int, 
     """Write below the figure what the rows are, n of launches, blocks and ``steps``, and ``lines``, to its width."""
     cells = finished(data.cells, workloads)
     blocks, launches = cells["pair"].nunique(), cells["launch_id"].nunique()
-    counted = f"{data.label}; n = {launches} launches in {blocks} blocks, {steps} steps"
+    counted = f"{data.label}; n = {launches} launches in {blocks} block{'s' * (blocks != 1)}, {steps} steps"
     letters = int(figure.get_figwidth() * 72 / 3.9)
     caption(figure, "\n".join(fill(line, letters) for line in (counted, *lines)))
 
 
-def launches_an_arm(numbers: pd.Series) -> str:
-    """Return "3 launches an arm", or "2-3" where they differ."""
+def replicates(numbers: pd.Series, one: str = "block", several: str = "blocks") -> str:
+    """Return "3 blocks", or "2-3" where they differ; of one alone, that it has no interval."""
+    if numbers.empty:
+        return f"no {one}"
     few, many = int(numbers.min()), int(numbers.max())
-    return f"{few} launches an arm" if few == many else f"{few}-{many} launches an arm"
+    if many == 1:
+        return f"n = 1 {one}, no interval"
+    return f"{few} {several}" if few == many else f"{few}-{many} {several}"
+
+
+def launches_an_arm(numbers: pd.Series) -> str:
+    """Return ``replicates`` of an arm's launches."""
+    return replicates(numbers, "launch an arm", "launches an arm")

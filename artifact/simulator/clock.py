@@ -7,7 +7,8 @@ host issues step n+1 while the GPU works on step n, and a request that arrives m
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -155,7 +156,7 @@ _STEP_FIELDS = (
 def serve(
     schedule: Schedule,
     scheduler: Scheduler,
-    price: Callable[[float, Batch], Price],
+    pricing: Callable[[Batch], Callable[[float, Batch], Price]],
     *,
     max_model_len: int,
     frontend_s: float,
@@ -165,7 +166,8 @@ def serve(
 ) -> tuple[pd.DataFrame, pd.DataFrame, float]:
     """Return requests, steps (all columns of STEP_COLUMNS) and the seconds until the last token.
 
-    ``price`` is asked with the time in seconds at which the host turns to the step.
+    ``pricing`` gives what prices a step, and those that differ from it in their context alone: a function of the time
+    in seconds at which the host turns to the step, and the step.
     Raises CellFailed(timeout) where the clock passes ``limit_s``, or where a request can never get its blocks:
     vLLM would let it wait for ever.
     """
@@ -175,28 +177,35 @@ def serve(
     rows: list[tuple[Any, ...]] = []
     now = gpu_free = 0.0
     inbox = client.inbox
-    while client.finished < len(schedule):
+    alike: Iterator[Batch] = iter(())  # nearly all steps only decode the requests of the one before: those come cheap
+    price: Callable[[float, Batch], Price] | None = None  # of those
+    total = len(schedule)
+    while client.finished < total:
         if now > limit_s:
-            raise CellFailed("timeout", f"{client.finished} of {len(schedule)} requests finished in {limit_s:g} s")
+            raise CellFailed("timeout", f"{client.finished} of {total} requests finished in {limit_s:g} s")
         while inbox and inbox[0][0] <= now:
             scheduler.add(inbox.popleft()[1])
-        batch = scheduler.schedule() if scheduler.has_requests else None
-        if batch is not None:
+            alike = iter(())
+        if (batch := next(alike, None)) is not None:
+            price = price or pricing(batch)
             cost = price(now, batch)
+        elif scheduler.has_requests and (batch := scheduler.schedule()) is not None:
+            cost = pricing(batch)(now, batch)
+            alike, price = islice(scheduler.decodes(), max(0, scheduler.only_decodes())), None
+        if batch is not None:
             start = now + cost.loop_s
             now = start + cost.launch_s
-            if cost.whole_graph:
-                gpu_free = max(gpu_free, now) + cost.gpu_s + cost.tail_s
-            else:
-                gpu_free = max(max(gpu_free, start) + cost.gpu_s, now) + cost.tail_s
+            begun = max(gpu_free, now if cost.whole_graph else start)
+            gpu_free = max(begun + cost.gpu_s, now) + cost.tail_s
             flights.append(_Flight(batch, cost, start, gpu_free))
             if len(flights) < depth:  # no step is done by the time its launch returns
                 continue
         if flights:
             flight = flights.popleft()
             now = max(now, flight.gpu_end_s)
-            scheduler.complete(flight.batch)
-            client.take(flight.batch, now)
+            if flight.batch.first or flight.batch.finished:
+                scheduler.complete(flight.batch)
+                client.take(flight.batch, now)
             rows.append(_row(flight, scheduler, now))
         elif scheduler.has_requests:
             stuck = scheduler.waiting[0]

@@ -16,6 +16,7 @@ the period is max(loop + launch, gpu + tail).
 import math
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -33,6 +34,7 @@ CALIBRATIONS = Path(__file__).resolve().parents[1] / "calibrations"
 # Steps that cost alike: EAGER is uncompiled, NONE compiled without a graph, FULL replays mixed graphs (the mode FULL),
 # FULL_DECODE graphs of uniform decode batches (the two modes that capture them apart).
 TableName = Literal["EAGER", "NONE", "PIECEWISE", "FULL", "FULL_DECODE"]
+_LEAST_PACE = 0.5  # of a host below slowness 0
 _STANDS_IN: dict[TableName, TableName] = {"FULL": "FULL_DECODE", "FULL_DECODE": "FULL"}
 
 
@@ -74,14 +76,16 @@ class StepTable(Frozen):
 
 
 class HostPace(Frozen):
-    """How a shared host's speed wanders: its slowness is 0 when quiet and 1 when slow.
+    """How a shared host's speed wanders: its slowness is 0 when quiet, 1 when slow, and below 0 when it is quicker yet.
 
     It is one of ``slowness``, equally likely, and then another; one holds for an exponential time of mean ``dwell_s``.
-    A step's host time is multiplied by 1 + slowness (slow_pace of its table - 1). (0,) is a host that stays quiet.
+    Where ``recorded``, each holds for ``dwell_s`` in the order given, the last for good. A step's host time is
+    multiplied by 1 + slowness (slow_pace of its table - 1). (0,) is a host that stays quiet.
     """
 
-    slowness: Annotated[tuple[NonNegative, ...], Field(min_length=1)]
+    slowness: Annotated[tuple[float, ...], Field(min_length=1)]
     dwell_s: Positive
+    recorded: bool = False
 
 
 class LoopCost(Frozen):
@@ -173,13 +177,18 @@ class _Host:
 
     def __init__(self, pace: HostPace, rng: np.random.Generator) -> None:
         self._pace, self._rng = pace, rng
+        self._recorded = iter(pace.slowness) if pace.recorded else None
         self._until_s = 0.0
         self._slowness = 0.0
 
     def at(self, now_s: float) -> float:
         while now_s >= self._until_s:
-            self._slowness = float(self._rng.choice(self._pace.slowness))
-            self._until_s += self._rng.exponential(self._pace.dwell_s)
+            if self._recorded is None:
+                self._slowness = self._pace.slowness[self._rng.integers(len(self._pace.slowness))]
+                self._until_s += self._rng.exponential(self._pace.dwell_s)
+            else:
+                self._slowness = next(self._recorded, self._slowness)
+                self._until_s += self._pace.dwell_s
         return self._slowness
 
 
@@ -218,33 +227,46 @@ class CostModel:
 
         Raises EnvironmentLacks where no such step was calibrated.
         """
+        return self.pricing(batch, runtime_mode, padded_tokens)(now_s, batch)
+
+    def pricing(self, batch: Batch, runtime_mode: str, padded_tokens: int) -> Callable[[float, Batch], Price]:
+        """Return ``price`` of steps that differ from ``batch`` in nothing but their context."""
         if runtime_mode not in self._tables:
             self._tables[runtime_mode] = self._table(runtime_mode)
         table, base_ms = self._tables[runtime_mode]
-        requests, context = batch.num_reqs, batch.context_tokens
-        if padded_tokens > table.knots_tokens[-1]:
-            self.outside[f"more than {table.knots_tokens[-1]} tokens in a {runtime_mode} step"] += 1
-        if requests > table.max_requests:
-            self.outside[f"more than {table.max_requests} requests in a {runtime_mode} step"] += 1
-        if context > table.max_context_tokens:
-            self.outside[f"more than {table.max_context_tokens} context tokens in a {runtime_mode} step"] += 1
+        loop, requests, whole_graph = self._calibration.loop, batch.num_reqs, runtime_mode == "FULL"
         prefills = requests - batch.num_decode
-        launch = table.launch_fixed_ms + table.launch_per_request_ms * requests
-        gpu = base_ms[padded_tokens] + table.gpu_per_request_ms * requests + table.context_ms_per_token * context
+        beyond = [
+            f"more than {most} {what} in a {runtime_mode} step"
+            for what, count, most in (
+                ("tokens", padded_tokens, table.knots_tokens[-1]),
+                ("requests", requests, table.max_requests),
+            )
+            if count > most
+        ]
+        loop_ms = loop.loop_fixed_ms + loop.loop_per_request_ms * requests
+        launch_ms = table.launch_fixed_ms + table.launch_per_request_ms * requests
+        gpu_ms = base_ms[padded_tokens] + table.gpu_per_request_ms * requests
         if prefills:
-            launch += table.launch_prefill_ms
-            gpu += table.square_ms_per_token2 * batch.prefill_tokens**2 / prefills
-        if not self._normals:
-            self._normals = self._rng.standard_normal(4096).tolist()
-        pace = 1 + self._host.at(now_s) * (table.slow_pace - 1)
-        host = pace * math.exp(table.noise_sigma * self._normals.pop()) / 1e3
-        loop = self._calibration.loop
-        return Price(
-            runtime_mode=runtime_mode,
-            padded_tokens=padded_tokens,
-            loop_s=(loop.loop_fixed_ms + loop.loop_per_request_ms * requests) * host,
-            launch_s=launch * host,
-            gpu_s=gpu / 1e3,
-            tail_s=(loop.tail_fixed_ms + loop.tail_per_request_ms * requests) / 1e3,
-            whole_graph=runtime_mode == "FULL",
-        )
+            launch_ms += table.launch_prefill_ms
+            gpu_ms += table.square_ms_per_token2 * batch.prefill_tokens**2 / prefills
+        per_context_ms, most_context = table.context_ms_per_token, table.max_context_tokens
+        tail_s = (loop.tail_fixed_ms + loop.tail_per_request_ms * requests) / 1e3
+        slower, sigma, host, normals = table.slow_pace - 1, table.noise_sigma, self._host, self._normals
+
+        def price(now_s: float, batch: Batch) -> Price:
+            context = batch.context_tokens
+            for what in beyond:
+                self.outside[what] += 1
+            if context > most_context:
+                self.outside[f"more than {most_context} context tokens in a {runtime_mode} step"] += 1
+            if not normals:
+                normals.extend(self._rng.standard_normal(4096).tolist())
+            pace = max(1 + host.at(now_s) * slower, _LEAST_PACE)
+            s_per_ms = pace * math.exp(sigma * normals.pop()) / 1e3
+            gpu_s = (gpu_ms + per_context_ms * context) / 1e3
+            return Price(
+                runtime_mode, padded_tokens, loop_ms * s_per_ms, launch_ms * s_per_ms, gpu_s, tail_s, whole_graph
+            )
+
+        return price

@@ -8,6 +8,7 @@ Only a step that runs out of blocks walks over the requests one by one.
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from artifact.errors import InputError
@@ -129,6 +130,24 @@ class Scheduler:
             first=tuple(request for request in first if not request.done),
             finished=tuple(self._ends.get(step, ())),
         )
+
+    def only_decodes(self) -> int:
+        """Return for how many steps from the next one on the same requests get one token each, and none its last.
+
+        That is so as long as nothing is added and the blocks last; 0 or less where it is not so.
+        """
+        if self.waiting or self._chunk is not None or not self._decoding or self._step - 1 in self._ends:
+            return 0
+        return min(self._ends) - self._step
+
+    def decodes(self) -> Iterator[Batch]:
+        """Schedule such steps one after the other, as ``schedule`` would, until a block is lacking."""
+        count, starts, size = self._decoding, self._block_starts, self.block_size
+        while (needed := starts[self._step % size]) <= self.free_blocks:
+            step = self._step
+            self.free_blocks -= needed
+            self._step = step + 1
+            yield Batch(step, count, count, count, 0, self._offset + count * step, 0, (), ())
 
     def complete(self, batch: Batch) -> None:
         """Take the outputs of a step: requests that emitted their last token give up seat and blocks."""

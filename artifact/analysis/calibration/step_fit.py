@@ -4,13 +4,16 @@ Every fit is non-negative, on relative errors, and reweighted so that host noise
 their like) decides nothing.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 from scipy.optimize import least_squares, nnls
 
-from artifact.simulator.cost import TableName
+from artifact.schema import Mode
+from artifact.simulator.cost import TableName, table_name
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -23,12 +26,26 @@ _BOUND_SHARE = 0.25  # of the steps of like size that must outlast their launch 
 _QUIETEST = 0.25  # share of the rows of like size
 
 
-def robust_nnls(design: Array, target: Array) -> Array:
-    """Return x >= 0, shape (k,), that minimises the relative errors of ``design`` (n, k) @ x against ``target`` (n,).
+_MODES = ("requested_mode", "resolved_mode", "realised_mode", "runtime_mode")
 
-    Iteratively reweighted with Cauchy weights (scale: 1.4826 x the median absolute residual, at least 1 %).
+
+def with_tables(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return ``steps`` with the column table: the cost model's name of each; their launch's modes are columns."""
+    return steps.assign(table=[_table(*modes) for modes in zip(*(steps[name] for name in _MODES), strict=True)])
+
+
+def _table(requested: Any, resolved: Any, realised: Any, runtime: Any) -> TableName:
+    mode = Mode.EAGER if requested == Mode.EAGER else Mode(str(resolved))
+    return table_name(mode, str(runtime), hollow=str(realised).endswith(":hollow"))
+
+
+def robust_nnls(design: Array, target: Array, known: Array | float = 0.0) -> Array:
+    """Return x >= 0, shape (k,), that minimises the relative errors of ``design`` (n, k) @ x + ``known`` (n,).
+
+    They are errors against ``target`` (n,). Iteratively reweighted with Cauchy weights (scale: 1.4826 x the median
+    absolute residual, at least 1 %).
     """
-    relative = design / target[:, None]
+    relative, wanted = design / target[:, None], 1 - known / target
     size = np.linalg.norm(relative, axis=0)
     size[size == 0] = 1.0
     relative = relative / size
@@ -36,10 +53,10 @@ def robust_nnls(design: Array, target: Array) -> Array:
     solution = np.zeros(design.shape[1])
     for _ in range(12):
         # The triangle of a QR keeps nnls small: (k, k) however many rows there are.
-        weighted = np.column_stack([relative, np.ones(len(target))]) * weights[:, None]
-        r: Array = np.linalg.qr(weighted).R
+        weighted = np.column_stack([relative, wanted]) * weights[:, None]
+        r = np.asarray(np.linalg.qr(weighted, mode="r"))
         solution = nnls(r[:, :-1], r[:, -1])[0]
-        residual = relative @ solution - 1
+        residual = relative @ solution - wanted
         scale = max(1.4826 * float(np.median(np.abs(residual))), 0.01)
         weights = 1 / np.sqrt(1 + (residual / (2.4 * scale)) ** 2)
     fitted: Array = solution / size
@@ -120,13 +137,28 @@ def gpu_rows(name: TableName, rows: pd.DataFrame, full: pd.DataFrame | None) -> 
     return pd.concat([trusted, rows[quiet & ~shown]]), f"{read} of GPU-bound steps, an upper bound below them"
 
 
-def fit_gpu(rows: pd.DataFrame) -> tuple[Array, Array, Array]:
-    """Return knots, base at the knots (ms), and ms per request, context token and squared prefill token."""
-    tokens = rows["padded_tokens"].to_numpy(float)
-    knots = _knots(tokens)
-    design = np.column_stack([_hats(knots, tokens), gpu_design(rows)])
-    fitted = robust_nnls(design, rows["span_ms"].to_numpy(float))
-    return knots, np.cumsum(fitted[: len(knots)]), fitted[len(knots) :]
+def fit_gpu(parts: Sequence[pd.DataFrame], least_context_ms: float) -> list[tuple[Array, Array, Array]]:
+    """Return of each part knots, base at the knots (ms), and ms per request, context token and squared prefill token.
+
+    The context's is common to the parts, as attention reads the same cache in all, and ``least_context_ms`` at least:
+    where batches grew with their contexts, steps alone cannot tell the two.
+    """
+    tokens = [rows["padded_tokens"].to_numpy(float) for rows in parts]
+    knots = [_knots(each) for each in tokens]
+    columns = [gpu_design(rows) for rows in parts]
+    own = [
+        np.column_stack([_hats(at, each), column[:, [0, 2]]])
+        for at, each, column in zip(knots, tokens, columns, strict=True)
+    ]
+    context = np.concatenate([column[:, 1] for column in columns])
+    span = np.concatenate([rows["span_ms"].to_numpy(float) for rows in parts])
+    fitted = robust_nnls(np.column_stack([block_diag(*own), context]), span, context * least_context_ms)
+    context_ms = least_context_ms + fitted[-1]
+    found = []
+    for at in knots:
+        base, (request, square), fitted = fitted[: len(at)], fitted[len(at) : len(at) + 2], fitted[len(at) + 2 :]
+        found.append((at, np.cumsum(base), np.array([request, context_ms, square])))
+    return found
 
 
 def fit_tail(host: Array, gpu: Array, requests: Array, wall: Array) -> Array:

@@ -110,9 +110,9 @@ class Sweep:
         one, other = values.get(arm, {}), values.get(reference, {})
         return {key[0]: math.log(one[key] / other[key]) for key in sorted(one.keys() & other.keys())}
 
-    def sample(self, place: Place, arm: str, metric: str) -> Floats:
-        """Return the numbers of ``log_ratios`` against the default, one a block."""
-        return np.array(list(self.log_ratios(place, arm, metric).values()), dtype=np.float64)
+    def sample(self, place: Place, arm: str, metric: str, reference: str = DEFAULT) -> Floats:
+        """Return the numbers of ``log_ratios``, one a block."""
+        return np.array(list(self.log_ratios(place, arm, metric, reference).values()), dtype=np.float64)
 
 
 def read(root: Path, studies: Sequence[str] = STUDIES) -> Sweep | None:

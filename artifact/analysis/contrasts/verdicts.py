@@ -88,25 +88,32 @@ class Finding(NamedTuple):
         }
 
 
-def findings(sweep: Sweep, metrics: Sequence[str] = METRICS, modes: Sequence[str] = MODES) -> list[Finding]:
-    """Return every contrast of ``modes`` with the default: by place, metric and mode, each in its order."""
-    others = [mode for mode in modes if mode != DEFAULT]
+def findings(
+    sweep: Sweep, metrics: Sequence[str] = METRICS, modes: Sequence[str] = MODES, reference: str = DEFAULT
+) -> list[Finding]:
+    """Return every contrast of ``modes`` with the default: by place, metric and mode, each in its order.
+
+    Where arms are no modes, ``modes`` are their names and ``reference`` the one that takes the default's place.
+    """
+    others = [mode for mode in modes if mode != reference]
     places = sweep.places()
-    by_metric = {metric: _of_metric(sweep, places, metric, others) for metric in metrics}
+    by_metric = {metric: _of_metric(sweep, places, metric, others, reference) for metric in metrics}
     return [by_metric[metric][mode, place] for place in places for metric in metrics for mode in others]
 
 
-def _of_metric(sweep: Sweep, places: Iterable[Place], metric: str, modes: Sequence[str]) -> dict[_Key, Finding]:
+def _of_metric(
+    sweep: Sweep, places: Iterable[Place], metric: str, modes: Sequence[str], reference: str
+) -> dict[_Key, Finding]:
     """Return the metric's contrasts: the spread is pooled by model and mode, p-values are adjusted by tile."""
     found: dict[_Key, Finding] = {}
     estimates: dict[_Key, Paired] = {}
     for mode in modes:
-        samples = {place: sweep.sample(place, mode, metric) for place in places}
+        samples = {place: sweep.sample(place, mode, metric, reference) for place in places}
         for place, spread in spread_by_model(samples).items():
             estimates[mode, place] = inference.estimate(samples[place], spread)
         for place, values in samples.items():
             cells = sweep.at(place)
-            reasons = cells[cells["arm"].isin([mode, DEFAULT])]["unranked"].dropna()
+            reasons = cells[cells["arm"].isin([mode, reference])]["unranked"].dropna()
             ratios = tuple(float(each) for each in np.exp(values))
             unranked = dict(sorted(Counter(map(str, reasons)).items()))
             found[mode, place] = Finding(place, mode, metric, ratios, blocks_needed(place.model), unranked)

@@ -12,7 +12,7 @@ import numpy as np
 from artifact.analysis.contrasts import outcomes, rates, stability_effects, sweep, verdicts
 from artifact.analysis.contrasts.sweep import MODES, Place, Sweep, blocks_needed
 from artifact.analysis.contrasts.verdicts import Finding
-from artifact.analysis.guide import answers, launch_cost
+from artifact.analysis.guide import answers, fewer_sizes, launch_cost
 from artifact.analysis.guide.answers import WORDS
 from artifact.config import load
 from artifact.errors import InputError
@@ -63,6 +63,7 @@ def gather(root: Path, *, simulate: bool = True) -> dict[str, Any]:
         "capacity": [each._asdict() for each in rates.capacities(rows)],
         "normalised_latency": _normalised(rows, root),
         "launch_cost": _launch_cost(rows, simulate=simulate),
+        "fewer_sizes": fewer_sizes.gather(root),
         "noise": [_noise(each) for each in outcomes.noise_floor(rows)],
         "questions": _questions(rows, findings, by_model),
         "contrasts": [each.row() for each in findings],

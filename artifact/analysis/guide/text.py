@@ -6,7 +6,9 @@ from typing import Any
 
 from artifact.analysis.contrasts.inference import ALPHA, MARGIN
 from artifact.analysis.contrasts.sweep import DEFAULT, MODES
+from artifact.analysis.guide import fewer_sizes
 from artifact.analysis.guide.answers import OTHERS, WORDS
+from artifact.analysis.markdown import contrast
 
 Guide = dict[str, Any]
 _SHOWN = ("tpot_p50_ms", "ttft_p99_ms")
@@ -21,6 +23,7 @@ def render(guide: Guide) -> str:
         _section("What a mode takes", _costs(guide)),
         _section("When not to bother", _not_to_bother(guide)),
         _section("Flags to paste", _flags(guide)),
+        _section("Capture fewer sizes", fewer_sizes.text(guide["fewer_sizes"])),
         _section("Slow and fast hosts", _hosts(guide)),
         _section("Questions", _questions(guide)),
         _section("What each mode sustains", _rates(guide)),
@@ -41,16 +44,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _number(value: float | None, form: str) -> str:
     return "unknown" if value is None else form.format(value)
-
-
-def _ratio(row: dict[str, Any] | None) -> str:
-    """Return ratio, interval, verdict and blocks of a contrast."""
-    if row is None or row["ratio"] is None:
-        return "not measured"
-    if row["interval"] is None:
-        return f"{row['ratio']:.2f} (n = {row['blocks']})"
-    low, high = row["interval"]
-    return f"{row['ratio']:.2f} [{low:.2f}, {high:.2f}] {row['verdict']} (n = {row['blocks']})"
 
 
 def _what(guide: Guide) -> list[str]:
@@ -80,7 +73,7 @@ def _by_workload(guide: Guide) -> list[str]:
     rows = []
     for each in guide["workloads"]:
         best = [each["best"][metric] for metric in _SHOWN]
-        cells = [f"{row['mode']} {_ratio(row)}" if row else "not measured" for row in best]
+        cells = [f"{row['mode']} {contrast(row)}" if row else "not measured" for row in best]
         rows.append([each["model"], each["words"], each["advice"], *cells])
     shown = [f"best other mode, {WORDS[metric]} over the default's" for metric in _SHOWN]
     return _table(["model", "workload", "what to do", *shown], rows)
@@ -260,7 +253,7 @@ def _contrasts(guide: Guide) -> list[str]:
                 key = tuple(row[each] for each in ("model", "tile", "workload", "level"))
                 of_metric.setdefault(key, {})[row["mode"]] = row
         table = [
-            [key[0], words.get(key, key[2]), *(_ratio(by_mode.get(mode)) for mode in OTHERS)]
+            [key[0], words.get(key, key[2]), *(contrast(by_mode.get(mode)) for mode in OTHERS)]
             for key, by_mode in of_metric.items()
         ]
         lines += [f"{name} over the default's:", "", *_table(["model", "workload", *OTHERS], table), ""]

@@ -95,25 +95,33 @@ def _whole(value: Any) -> int | None:
     return None if pd.isna(value) else int(value)
 
 
+def with_tokens(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return engine starts with the KV cache's ``tokens``, null where unknown, and ``how`` they are known.
+
+    ``measured`` where vLLM sized the cache itself (no ``num_gpu_blocks_override``): ``kv_tokens`` as it came out. Under
+    an override the size is the same for every mode, so there it is ``derived``: what profiling left for the cache
+    before the override was applied (``kv_available_bytes``), over the bytes of one block, rounded down to whole blocks
+    as vLLM does.
+    """
+    blocks = launches["kv_available_bytes"] // (launches["kv_bytes_per_token"] * launches["block_tokens"])
+    derived = launches["kv_policy"] == "iso_kv"
+    return launches.assign(
+        how=np.where(derived, "derived", "measured"),
+        tokens=launches["kv_tokens"].mask(derived, blocks * launches["block_tokens"]).astype("Float64"),
+    )
+
+
 def kv_tokens(launches: pd.DataFrame) -> pd.DataFrame:
     """Return what each kind of start has for the KV cache, and what it lacks against mode NONE, in tokens.
 
-    ``how`` is ``measured`` where vLLM sized the cache itself (no ``num_gpu_blocks_override``): ``kv_tokens`` as it came
-    out. Under an override the size is the same for every mode, so there it is ``derived``: what profiling left for
-    the cache before the override was applied (``kv_available_bytes``), over the bytes of one block, rounded down to
-    whole blocks as vLLM does. vLLM takes its *estimate* of the graphs off the cache, not what they take in the end;
-    the rest comes out of the share of the GPU that ``gpu_memory_utilization`` leaves free. ``lost`` is against the
-    mean of NONE on the same GPU with the same server settings but for the capture sizes, and on a cold compile cache
-    too where this start was on one, since compiling leaves less for the cache; ``reason`` says why there is none.
+    ``how`` and ``tokens`` are those of ``with_tokens``. vLLM takes its *estimate* of the graphs off the cache, not what
+    they take in the end; the rest comes out of the share of the GPU that ``gpu_memory_utilization`` leaves free.
+    ``lost`` is against the mean of NONE on the same GPU with the same server settings but for the capture sizes, and on
+    a cold compile cache too where this start was on one, since compiling leaves less for the cache; ``reason`` says why
+    there is none.
     Columns: KIND, utilisation, how, tokens, lost, low, high, share (of NONE's), n, reason.
     """
-    found = ready(launches)
-    blocks = found["kv_available_bytes"] // (found["kv_bytes_per_token"] * found["block_tokens"])
-    derived = found["kv_policy"] == "iso_kv"
-    found = found.assign(
-        how=np.where(derived, "derived", "measured"),
-        tokens=found["kv_tokens"].mask(derived, blocks * found["block_tokens"]).astype("Float64"),
-    )
+    found = with_tokens(ready(launches))
     found = found[found["tokens"].notna()]
     found["alike"] = found["memory_key"] + (found["state"] == "cold").astype(str)
     none = found[found["realised_mode"] == "NONE"].groupby("alike")["tokens"].mean()
@@ -144,10 +152,11 @@ def by_sizes(launches: pd.DataFrame) -> pd.DataFrame:
     A least-squares line over launches, per model, backend, realised mode and max_num_seqs (which bounds the decode
     graphs); three different numbers are needed, else the slope is null and ``reason`` says so. Lists are vLLM's own,
     cut, so a longer one holds larger sizes too: the slope is a mean over such lists, not the price of any one size.
+    Lists that were given size by size are left out.
     Columns: model, attention, realised_mode, max_num_seqs, of (``graph_bytes`` or ``capture_s``), per
     (``capture_sizes`` or ``graphs``), slope, low, high, intercept, n, numbers (how many different ones), reason.
     """
-    found = ready(launches)
+    found = ready(launches[launches["own_list"]])
     rows = []
     same = ["model", "attention", "realised_mode", "max_num_seqs"]
     for kind, group in _groups(found[found["graphs"] > 0], same):

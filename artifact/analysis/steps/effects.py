@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from artifact.analysis.steps.table import finished, grid_steps, interval, per_launch, step_table
+from artifact.analysis.steps.table import finished, grid_steps, interval, no_interval, per_launch, step_table
 from artifact.metrics.memory import believed
 
 GRAPH_ARMS = ("PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
@@ -20,7 +20,7 @@ _MIN_MIXED = 3  # steps of a bin in a launch
 _GROUP = ["model", "tile"]
 _EFFECT = [
     *("effect", "arm", "reference", "speedup", "low", "high", "n_blocks"),
-    *("reference_ms", "saved_ms", "saved_low_ms", "saved_high_ms"),
+    *("reference_ms", "saved_ms", "saved_low_ms", "saved_high_ms", "reason"),
 ]
 INPUT_COPY_REASON = "no probe times the copy of inputs alone: it is part of launch_ms"
 
@@ -32,7 +32,8 @@ def compile_vs_graph(cells: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     over the arm's: geometric mean over ``n_blocks`` blocks of the ratio of launch medians, with ``low`` and ``high``,
     its 95 % t-interval on logarithms (a host slows steps by a factor, not by milliseconds). ``reference_ms`` is the
     reference's geometric mean; ``saved_ms`` = reference_ms (1 - 1 / speedup), its ends those of the speedup: what is
-    saved of a step of that length. Blocks that lack either side count for nothing.
+    saved of a step of that length. ``reason``: why there is no interval, else null. Blocks that lack either side count
+    for nothing.
     """
     rows = per_launch(grid_steps(cells, steps))
     light = rows[~rows["heavy"]].rename(columns={"batch": "size", "wall_ms": "step_ms"})
@@ -76,7 +77,8 @@ def mixed_table(cells: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return a row per model, tile, arm and bin of mixed steps, the heavy probe on.
 
     Columns: ``size`` (see ``mixed_steps``), n_launches, n_steps, tokens, padding, runtime_mode; ``period_ms`` and
-    ``gpu_ms``, geometric means over launches of their medians, with ``_low_ms`` and ``_high_ms``.
+    ``gpu_ms``, geometric means over launches of their medians, with ``_low_ms`` and ``_high_ms``; ``reason``, why there
+    are no such ends, else null.
     """
     table = []
     for keys, group in mixed_steps(cells, steps).groupby([*_GROUP, "arm", "size"]):
@@ -86,9 +88,9 @@ def mixed_table(cells: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         periods = {"period_ms": period.mean, "period_low_ms": period.low, "period_high_ms": period.high}
         gpus = {"gpu_ms": gpu.mean, "gpu_low_ms": gpu.low, "gpu_high_ms": gpu.high}
         kind = {"padding": group["padding"].mean(), "runtime_mode": group["runtime_mode"].mode().iloc[0]}
-        table.append({**names, **numbers, **kind, **periods, **gpus})
+        table.append({**names, **numbers, **kind, **periods, **gpus, "reason": no_interval(period.n, "launch")})
     ends = [f"{what}{end}_ms" for what in ("period", "gpu") for end in ("", "_low", "_high")]
-    columns = [*_GROUP, "arm", "size", "n_launches", "n_steps", "tokens", "padding", "runtime_mode", *ends]
+    columns = [*_GROUP, "arm", "size", "n_launches", "n_steps", "tokens", "padding", "runtime_mode", *ends, "reason"]
     return pd.DataFrame(table, columns=columns)
 
 
@@ -151,6 +153,6 @@ def _contrasts(rows: pd.DataFrame) -> pd.DataFrame:
                 continue
             ratio, reference_ms = interval(both[:, 0] / both[:, 1]), interval(both[:, 0]).mean
             saved = [reference_ms * (1 - 1 / speedup) for speedup in ratio[:3]]
-            values = (effect, arm, reference, *ratio, reference_ms, *saved)
+            values = (effect, arm, reference, *ratio, reference_ms, *saved, no_interval(ratio.n, "block"))
             found.append(dict(zip([*_GROUP, "size", *_EFFECT], (*keys, *values), strict=True)))
     return pd.DataFrame(found, columns=[*_GROUP, "size", *_EFFECT])

@@ -4,19 +4,18 @@ The unit of replication is the launch: a launch has one median a batch, and n is
 the heavy probe give GPU times and what the probe costs, and never a wall time that counts.
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from artifact.analysis.intervals import geometric
-from artifact.schema import HardwareConfig, ModelConfig
+from artifact.analysis.steps.floor import GRIDS, copies, floors
 
-GRIDS = ("step_grid", "mpk_grid")  # workloads whose bursts keep each batch size for its own
 MIN_STEPS = 10  # of a batch in a cell: fewer are of a size met in passing, while a burst starts or ends
 KEYS = ["model", "tile", "arm", "batch"]
+_NO_STEPS = "no cell without the heavy probe has enough steps of this batch"
 _OF_CELL = ["cell_id", "launch_id", "model", "tile", "arm", "pair", "heavy", "realised_mode"]
 
 
@@ -94,24 +93,32 @@ def _commonest(column: "pd.Series[Any]") -> str | None:
     return None if counts.empty else str(counts.iloc[0])
 
 
-def step_table(cells: pd.DataFrame, steps: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per model, tile, arm and batch.
+def no_interval(n: int, what: str) -> str | None:
+    """Return why ``n`` launches or blocks (``what``) have no interval; None where they have one, or are none."""
+    return f"one {what}: no interval" if n == 1 else None
+
+
+def step_table(
+    cells: pd.DataFrame, steps: pd.DataFrame, launches: pd.DataFrame, known: Mapping[str, float] | None = None
+) -> pd.DataFrame:
+    """Return a row per model, tile, arm and batch; ``known``: the GPUs' ``floor.copies``, null: those of ``launches``.
 
     Columns, times in ms: ``n_launches``, ``n_steps``; ``wall_ms`` with ``wall_low_ms`` and ``wall_high_ms``, geometric
     mean over launches of their medians and its 95 % t-interval; ``wall_p10_ms`` and ``wall_p90_ms``, of the steps
     within a launch, mean over launches; ``gpu_ms``, ``gpu_low_ms``, ``gpu_high_ms``, ``n_gpu_launches``, of heavy cells
     where whole graphs replay; ``runtime_mode`` dispatched, ``realised_mode``; ``padding``, padded over unpadded tokens
-    less one; ``floor_ms`` (see ``floor_ms``); ``reason``, why a wall time is null, else null.
+    less one; ``floor_ms`` (see ``floor.floors``) and ``floor_bandwidth``, the words for what it rests on; ``reason``,
+    why a wall time or its interval is null, else null.
     """
     rows = per_launch(grid_steps(cells, steps))
-    floors = _floors(launches)
+    floor_of = floors(launches, copies(launches) if known is None else known)
     table = []
     for keys, group in rows.groupby(KEYS):
         batch = int(group["batch"].iloc[0])
         light, heavy = group[~group["heavy"]], group[group["heavy"]]
         wall = interval(light["wall_ms"])
         gpu = interval(heavy["gpu_ms"])
-        known = [np.dot(floors[launch], (1, batch)) for launch in group["launch_id"] if launch in floors]
+        found = [floor_of[launch] for launch in group["launch_id"] if launch in floor_of]
         table.append(
             {
                 **dict(zip(KEYS, keys, strict=True)),
@@ -129,8 +136,9 @@ def step_table(cells: pd.DataFrame, steps: pd.DataFrame, launches: pd.DataFrame)
                 "runtime_mode": _commonest(group["runtime_mode"]),
                 "realised_mode": _commonest(group["realised_mode"]),
                 "padding": float(group["padded_tokens"].astype(float).median()) / batch - 1,
-                "floor_ms": float(np.median(known)) if known else np.nan,
-                "reason": None if wall.n else "no cell without the heavy probe has enough steps of this batch",
+                "floor_ms": float(np.median([each.step_ms + batch * each.request_ms for each in found] or [np.nan])),
+                "floor_bandwidth": "; ".join(sorted({each.bandwidth for each in found})) or None,
+                "reason": no_interval(wall.n, "launch") if wall.n else _NO_STEPS,
             }
         )
     return pd.DataFrame(table, columns=COLUMNS)
@@ -140,7 +148,7 @@ COLUMNS = [
     *KEYS,
     *("n_launches", "n_steps", "wall_ms", "wall_low_ms", "wall_high_ms", "wall_p10_ms", "wall_p90_ms"),
     *("gpu_ms", "gpu_low_ms", "gpu_high_ms", "n_gpu_launches"),
-    *("runtime_mode", "realised_mode", "padding", "floor_ms", "reason"),
+    *("runtime_mode", "realised_mode", "padding", "floor_ms", "floor_bandwidth", "reason"),
 ]
 
 
@@ -149,7 +157,7 @@ def probe_cost(cells: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
 
     ``ratio`` with ``low`` and ``high``: medians with the probe over those without, of one launch and batch, geometric
     mean over batches, then over launches with its 95 % t-interval; n_launches, n_batches. Both are differences of
-    ``t_s``. Arms without both kinds of cell in one launch have no row.
+    ``t_s``; ``reason``, why there is no interval, else null. Arms without both kinds of cell in one launch have no row.
     """
     rows = per_launch(grid_steps(cells, steps))
     of_arm = ["model", "tile", "arm"]
@@ -159,41 +167,5 @@ def probe_cost(cells: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     found = []
     for keys, group in ratios.groupby(of_arm):
         ratio = interval(np.exp(group.groupby("launch_id")["log"].mean()))
-        found.append((*keys, *ratio, group["batch"].nunique()))
-    return pd.DataFrame(found, columns=[*of_arm, "ratio", "low", "high", "n_launches", "n_batches"])
-
-
-def floor_ms(model: ModelConfig, weights_bytes: float, context_tokens: float, bandwidth_bytes_per_s: float) -> float:
-    """Return the milliseconds in which memory can deliver what a decode step reads: (weights + KV) / bandwidth.
-
-    Weights are what the launch reports, less the input embedding where it is a matrix of its own (a step reads a row of
-    it a token); KV is ``context_tokens``, summed over the batch, times the model's bytes per token. The bandwidth is
-    that of conf/hardware, the GPU's data sheet: 4.8 TB/s for an H200, of which reads reach about 4.3, so the floor is
-    some 10 % under what can be had. Compute is left out: for large batches it is the higher bound. NaN for experts,
-    of which a step reads those that it routes to.
-    """
-    if model.architecture.get("num_experts"):
-        return np.nan
-    if not model.architecture.get("tie_word_embeddings"):
-        weights_bytes -= 2 * int(str(model.architecture["vocab_size"])) * int(str(model.architecture["hidden_size"]))
-    return (weights_bytes + context_tokens * model.kv_bytes_per_token) / bandwidth_bytes_per_s * 1e3
-
-
-def _floors(launches: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Return, by launch, the floor in ms as two parts: of any decode step, and of each request in it.
-
-    From the configuration in the launch's provenance. Without one are launches without their weights' bytes, on a GPU
-    that the configuration does not describe, or whose first cell is no grid.
-    """
-    found = {}
-    for launch, text, weights, gpu in launches[["launch_id", "provenance", "weights_bytes", "gpu_name"]].to_numpy():
-        config = json.loads(text)["config"]
-        hardware, workload = HardwareConfig.model_validate(config["hardware"]), config["workload"]
-        if pd.isna(weights) or gpu != hardware.full_name or workload["name"] not in GRIDS:
-            continue
-        model, bandwidth = ModelConfig.model_validate(config["model"]), hardware.bandwidth_bytes_per_s
-        # A request of p prompt and o output tokens decodes o - 1 times, with p + 1 to p + o - 1 tokens in its cache.
-        context_tokens = workload["prompt"]["mean"] + workload["output"]["mean"] / 2
-        fixed_ms = floor_ms(model, float(weights), 0, bandwidth)
-        found[str(launch)] = (fixed_ms, floor_ms(model, float(weights), context_tokens, bandwidth) - fixed_ms)
-    return found
+        found.append((*keys, *ratio, group["batch"].nunique(), no_interval(ratio.n, "launch")))
+    return pd.DataFrame(found, columns=[*of_arm, "ratio", "low", "high", "n_launches", "n_batches", "reason"])
