@@ -92,14 +92,18 @@ def _good_enough(regrets: Sequence[Regret]) -> str:
     not_so = sum(each.low is not None and each.low > MARGIN for each in known)
     unclear = len(known) - sure - not_so
     return (
-        f"Of {len(known)} loads the default is within {100 * MARGIN:.0f} % of the best mode's TPOT p50 at {sure}, "
+        f"Of {_loads(len(known))} with an interval the default is within {100 * MARGIN:.0f} % of the best mode's TPOT p50 at {sure}, "
         f"above that at {not_so}; at {unclear} the intervals leave it open."
     )
 
 
 def _of(findings: Sequence[Finding], known: Sequence[Finding]) -> str:
     mode = findings[0].mode
-    return f"{len(findings)} of {sum(each.mode == mode for each in known)} loads"
+    return f"{len(findings)} of {_loads(sum(each.mode == mode for each in known))}"
+
+
+def _loads(count: int) -> str:
+    return f"{count} load{'' if count == 1 else 's'}"
 
 
 def _with(findings: Sequence[Finding], mode: str, verdict: str) -> list[Finding]:
