@@ -40,9 +40,9 @@ def test_the_repository_holds_the_guide_that_its_data_make() -> None:
 def test_every_block_there_is_a_clear_answer(monkeypatch) -> None:
     contents, text = written(swept(made(noise=0.0002)), monkeypatch)
     [answer] = contents["answer"].values()
-    assert "FULL is faster at 1 of 1 loads (TPOT p50 20 % lower)." in answer
-    assert "FULL_DECODE_ONLY equals it within 2 % at 1 of 1 loads." in answer
-    assert "NONE is slower at 1 of 1 loads: 4.00 times its TPOT p50." in answer
+    assert "FULL is faster at 1 of 1 load (TPOT p50 20 % lower)." in answer
+    assert "FULL_DECODE_ONLY equals it within 2 % at 1 of 1 load." in answer
+    assert "NONE is slower at 1 of 1 load: 4.00 times its TPOT p50." in answer
     assert "Exploratory" not in " ".join(answer)
     assert [each["advice"] for each in contents["workloads"]] == ["take FULL"]
     assert "Tiles that lack blocks" not in text
@@ -66,7 +66,7 @@ def test_some_blocks_are_exploratory() -> None:
 def test_a_default_that_nothing_beats_is_good_enough() -> None:
     slower = [row | ({TPOT: 2 * row[TPOT]} if row["arm"] != DEFAULT else {}) for row in made()]
     found = headline(swept(slower))
-    assert "Of 1 loads with an interval the default is within 2 % of the best mode's TPOT p50 at 1" in found
+    assert "Of 1 load with an interval the default is within 2 % of the best mode's TPOT p50 at 1" in found
     assert "No mode is known to be faster than it anywhere." in found
 
 
