@@ -6,11 +6,13 @@ Two modes are served by `vllm serve`, driven by `vllm bench serve` (Poisson, uni
 and measured as study=crosscheck. Both are cut to requests that arrive in the same window. Writes crosscheck.json:
 medians of both and their ratio per mode, the wall-clock seconds of both and the requests measured in them. Between the
 server's engine and the client of `vllm bench` lie HTTP and two more processes: what the server's own metrics say of the
-same runs stands beside. About seven minutes.
+same runs stands beside. The client gets two cores and the server the others, as ours have them. About seven minutes.
 """
 
 import json
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -118,6 +120,11 @@ def theirs(file: Path, config: Config) -> list[dict[str, float]]:
     return rows
 
 
+def on_cores(cores: list[int], command: list[str]) -> list[str]:
+    """Return ``command`` kept to ``cores``: an engine that shares its core with a client is a slow engine."""
+    return ["taskset", "-c", ",".join(map(str, cores)), *command]
+
+
 def scrape(out: Path) -> str:
     """Return the command by which the sweep keeps a run's metrics of the server: metrics-NANOSECONDS in ``out``."""
     code = (
@@ -178,8 +185,10 @@ def main() -> None:
     parameters = out / "modes.json"
     parameters.write_text(json.dumps([{"compilation_config": {"cudagraph_mode": mode.upper()}} for mode in MODES]))
     ours = [sys.executable, "-m", "artifact", "run", "study=crosscheck", "engine=vllm", "tracking=off"]
-    sweep = [*VLLM, "bench", "sweep", "serve", "--serve-cmd", " ".join(f"'{part}'" for part in command)]
-    sweep += ["--bench-cmd", " ".join(bench_command(config, model)), "--serve-params", str(parameters)]
+    cores = sorted(os.sched_getaffinity(0))
+    served, driven = on_cores(cores[2:], command), on_cores(cores[:2], bench_command(config, model))
+    sweep = [*VLLM, "bench", "sweep", "serve", "--serve-cmd", shlex.join(served)]
+    sweep += ["--bench-cmd", shlex.join(driven), "--serve-params", str(parameters)]
     sweep += ["--num-runs", str(RUNS), "--after-bench-cmd", scrape(out), "--show-stdout", "-o", str(out), "-e", "sweep"]
     seconds = {"ours": timed([*ours, f"executor.results={out}/results"], out / "ours.log")}
     seconds["vllm_bench_sweep"] = timed(sweep, out / "sweep.log")
