@@ -70,7 +70,7 @@ def test_one_line_that_helps(overrides: list[str], said: list[str]) -> None:
 KEYS = st.sampled_from(["mode", "server", "server.max_num_seqs", "workload.arrival", "trace.columns.time", "a.b"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(max_size=30) | st.tuples(KEYS, st.text(max_size=20)).map("=".join))
 def test_no_text_whatever_gives_a_traceback(text: str) -> None:
     message = ""

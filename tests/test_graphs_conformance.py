@@ -58,7 +58,7 @@ SERVERS = st.fixed_dictionaries(
 
 
 @given(SERVERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_server_agrees(real, changes):
     tally = Tally()
     supports = ("ALWAYS", "UNIFORM_BATCH", "UNIFORM_SINGLE_TOKEN_DECODE")

@@ -48,7 +48,6 @@ def test_holm_against_a_hand_computed_table() -> None:
     assert holm([]) == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_lies_between_no_adjustment_and_bonferroni(values: list[float]) -> None:
     adjusted = holm(values)
@@ -58,7 +57,7 @@ def test_holm_lies_between_no_adjustment_and_bonferroni(values: list[float]) -> 
     assert (np.diff(np.array(adjusted)[order]) >= 0).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(LOGS, st.randoms(use_true_random=False))
 def test_the_order_of_blocks_changes_nothing(values: list[float], random) -> None:
     shuffled = values.copy()
@@ -67,7 +66,7 @@ def test_the_order_of_blocks_changes_nothing(values: list[float], random) -> Non
     assert estimate(np.array(values), spread) == estimate(np.array(shuffled), spread)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(LOGS)
 def test_turning_the_contrast_round_mirrors_it(values: list[float]) -> None:
     spread = Spread(0.1, 5, is_pooled=True)
@@ -162,7 +161,7 @@ def test_equivalence_is_found_by_chance_no_more_often_than_said() -> None:
     assert np.mean(found) == pytest.approx(ALPHA, abs=0.03)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.floats(-0.5, 0.5), st.floats(0.01, 0.3), st.integers(2, 20))
 def test_more_blocks_narrow_the_interval(mean: float, sd: float, blocks: int) -> None:
     spread = Spread(sd, 10, is_pooled=True)

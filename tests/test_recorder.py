@@ -23,7 +23,9 @@ from tests.record_support import BASE_S, Finished, Iteration, Scheduler, record,
 
 ENTRY_GROUP = "vllm.stat_logger_plugins"
 FIRST_FRAME = pack_json(META, {"writer": {"pid": 1, "engine": 0, "started_s": 0.0}, "server": {}})
-SLOW_FOLDERS = profile(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW_FOLDERS = profile(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def size_of(folder: Path) -> int:

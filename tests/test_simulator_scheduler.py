@@ -185,7 +185,7 @@ class Plain:
         return finished
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12),
     seats=st.integers(1, 6),

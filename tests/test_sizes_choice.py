@@ -59,7 +59,7 @@ def small(mode: str, speculative: int = 0, **asked: object) -> Config:
     )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.sampled_from(MODES),
     st.lists(st.tuples(st.integers(1, 7), st.booleans(), st.integers(1, 50)), min_size=1, max_size=6),
@@ -134,7 +134,7 @@ def test_with_max_kept_no_decode_batch_falls_through() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@settings(deadline=None, max_examples=25)  # a configuration is composed once a mode
+@settings(max_examples=25)  # a configuration is composed once a mode
 @given(sizes=st.sets(st.integers(1, 8), min_size=1))
 def test_keys_are_counted_as_the_dispatcher_has_them(mode: str, sizes: set[int]) -> None:
     config = small(mode)

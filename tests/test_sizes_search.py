@@ -32,7 +32,7 @@ def cost_of(problem: Problem, chosen: tuple[int, ...]) -> float:
     return float(total + problem.above[before])
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(problems())
 def test_no_list_of_any_shape_costs_less(problem: Problem) -> None:
     m, low = len(problem.sizes), problem.low

@@ -32,7 +32,7 @@ CONTENT = st.one_of(st.binary(max_size=200), st.lists(st.sampled_from(PIECES), m
 
 @pytest.mark.parametrize("kind", list(HEADERS))
 @given(content=CONTENT, lenient=st.booleans(), headed=st.booleans(), packed=st.booleans(), unit=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_are_a_trace_or_bad_input(
     kind: str, content: bytes, lenient: bool, headed: bool, packed: bool, unit: bool
 ) -> None:

@@ -51,7 +51,7 @@ def test_loud_blocks_are_inconclusive() -> None:
     assert by_mode(swept(made(noise=0.4)))["FULL_DECODE_ONLY"].verdict == "inconclusive"
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.randoms(use_true_random=False), st.sampled_from([0.001, 3.0, 1e4]))
 def test_order_of_rows_and_scale_change_nothing(random, scale: float) -> None:
     rows = made(4, noise=0.1)

@@ -44,7 +44,7 @@ def test_the_number_of_arrivals_varies_with_the_seed() -> None:
 
 
 @given(rate=st.floats(0.01, 200), cv=st.floats(0.05, 8), duration=st.floats(0.01, 50), seed=st.integers(0, 2**63))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_arrivals_ascend_within_the_duration(rate: float, cv: float, duration: float, seed: int) -> None:
     times = open_loop(gamma(rate, cv), duration, np.random.default_rng(seed))
     assert np.array_equal(times, open_loop(gamma(rate, cv), duration, np.random.default_rng(seed)))
