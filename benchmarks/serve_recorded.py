@@ -166,6 +166,7 @@ def check(
 
 
 def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # the server is stopped then, too
     out = Path(sys.argv[1])
     out.mkdir(parents=True)
     config = load(["engine=vllm", *LOAD, *sys.argv[2:]])

@@ -186,18 +186,19 @@ def test_grandchildren_end_with_the_engine(engine: Isolated) -> None:
     assert gone(grandchild)
 
 
-def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", [True, False])
+def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path, busy: bool) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         textwrap.dedent(f"""
-        import sys
+        import sys, time
         sys.path[:0] = [{str(TESTS)!r}, {str(TESTS.parent)!r}]
         from pathlib import Path
         from test_isolate import FakeEngine, Isolated, launch, schedule
         if __name__ == "__main__":
             engine = Isolated(FakeEngine, (), Path({str(tmp_path / "log")!r}))
             print(engine.start(launch("child")).captures, engine.pid, flush=True)
-            engine.measure(schedule(4), 600.0)
+            engine.measure(schedule(4), 600.0) if {busy} else time.sleep(600)
         """)
     )
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as parent:

@@ -184,8 +184,9 @@ def _serve(pipe: Connection, engine_class: type[Engine], log_path: str) -> None:
     while True:
         try:
             name, arguments = pipe.recv()
-        except EOFError:
-            name, arguments = "close", ()
+        except EOFError:  # the parent is gone: so must be all that the engine has started, whether it can close or not
+            os.killpg(0, signal.SIGKILL)
+            return
         if name == "close":
             if engine is not None:
                 engine.close()
