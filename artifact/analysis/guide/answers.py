@@ -92,8 +92,8 @@ def _good_enough(regrets: Sequence[Regret]) -> str:
     not_so = sum(each.low is not None and each.low > MARGIN for each in known)
     unclear = len(known) - sure - not_so
     return (
-        f"Of {_loads(len(known))} with an interval the default is within {100 * MARGIN:.0f} % of the best mode's TPOT p50 "
-        f"at {sure}, above that at {not_so}; at {unclear} the intervals leave it open."
+        f"Of {_loads(len(known))} with an interval the default is within {100 * MARGIN:.0f} % of the best mode's TPOT "
+        f"p50 at {sure}, above that at {not_so}; at {unclear} the intervals leave it open."
     )
 
 
