@@ -34,14 +34,12 @@ def compile_against_graph(data: Data) -> Figure:
     table = compile_vs_graph(data.cells, data.steps)
     if table.empty:
         raise NothingToDraw("no block with NONE and another mode in a grid without the heavy probe")
-    names = list(dict.fromkeys(table["tile"]))
-    figure, found = panels(names, (4.6, 3.0))
-    for name, axes in zip(names, found, strict=True):
-        own = table[table["tile"] == name]
+    figure, found = panels(table, (4.6, 3.0))
+    for axes, own in found:
+        frame(axes, f"{title(own)}, {replicates(own['n_blocks'])}")
         for arm, rows, x in by_arm(own, own["batch"].map(batch_axis(axes, own["batch"]))):
             label = "compilation: EAGER / NONE" if arm == "NONE" else f"graphs: NONE / {arm}"
             marks(axes, arm, x, rows["speedup"], rows["low"], rows["high"], label=label)
-        axes.set_title(f"{title(name, own['model'])}, {replicates(own['n_blocks'])}", fontsize=9)
         axes.axhline(1, color="k", linewidth=0.8)
         fit_to_marks(axes, log=True)
         axes.set_ylabel("decode step: times as fast", fontsize=8)

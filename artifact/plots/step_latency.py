@@ -20,6 +20,7 @@ from artifact.plots.step_panels import (
     by_arm,
     explain,
     fit_to_marks,
+    frame,
     launches_an_arm,
     legend,
     mark_uncaptured,
@@ -38,10 +39,9 @@ def step_latency(data: Data) -> Figure:
     table = step_table(data.cells, data.steps, data.launches, known).dropna(subset=["wall_ms"])
     if table.empty:
         raise NothingToDraw("no decode step of a grid without the heavy probe")
-    names = list(dict.fromkeys(table["tile"]))
-    figure, axes = panels(names, (4.6, 3.2))
-    for name, own in zip(names, axes, strict=True):
-        _decode_panel(own, name, table[table["tile"] == name])
+    figure, found = panels(table, (4.6, 3.2))
+    for axes, rows in found:
+        _decode_panel(axes, rows)
     legend(figure, 4)
     explain(
         figure,
@@ -58,7 +58,8 @@ def step_latency(data: Data) -> Figure:
     return figure
 
 
-def _decode_panel(axes: Axes, name: str, table: pd.DataFrame) -> None:
+def _decode_panel(axes: Axes, table: pd.DataFrame) -> None:
+    frame(axes, f"{title(table)}, {launches_an_arm(table['n_launches'])}")
     places = batch_axis(axes, table["batch"])
     floor = table.groupby("batch")["floor_ms"].median().dropna()
     axes.plot(floor.index.map(places), floor, label="floor: weights + KV", **_FLOOR)
@@ -70,7 +71,6 @@ def _decode_panel(axes: Axes, name: str, table: pd.DataFrame) -> None:
         for words, value in PUBLISHED.items():
             axes.plot(left, value, "k*", markerfacecolor="w", markersize=7, label="MPK's paper, batch 1, A100 (ms)")
             axes.annotate(words, (left, value), **{**BESIDE, "fontsize": 6})
-    axes.set_title(f"{title(name, table['model'])}, {launches_an_arm(table['n_launches'])}", fontsize=9)
     fit_to_marks(axes, log=True)
     axes.set_ylabel("decode step (ms)", fontsize=8)
 
@@ -94,15 +94,13 @@ def mixed_steps(data: Data) -> Figure:
     table = mixed_table(data.cells, data.steps)
     if table.empty:
         raise NothingToDraw("no step that decodes and prefills: a mixed_steps cell needs engine.heavy_probe=true")
-    names = list(dict.fromkeys(table["tile"]))
-    figure, found = panels(names, (4.6, 3.2))
-    for name, axes in zip(names, found, strict=True):
-        rows_of = table[table["tile"] == name]
+    figure, found = panels(table, (4.6, 3.2))
+    for axes, rows_of in found:
+        frame(axes, f"{title(rows_of)}, {launches_an_arm(rows_of['n_launches'])}")
         places = mixed_axis(axes)
         for arm, rows, x in by_arm(rows_of, rows_of["size"].map(places)):
             marks(axes, arm, x, rows["period_ms"], rows["period_low_ms"], rows["period_high_ms"])
             _gpu_time(axes, arm, x, rows["gpu_ms"])
-        axes.set_title(f"{title(name, rows_of['model'])}, {launches_an_arm(rows_of['n_launches'])}", fontsize=9)
         mark_uncaptured(axes, len(places) - 1, len(places))
         fit_to_marks(axes, log=True)
         axes.set_ylabel("mixed step (ms)", fontsize=8)

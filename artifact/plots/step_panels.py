@@ -1,6 +1,6 @@
 """Tables of a step study in, the parts that its figures share out: a panel a model, marks with intervals, axes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from textwrap import fill
 from typing import Any
 
@@ -20,19 +20,18 @@ _ROOM = 2.0  # around the marks
 _LARGEST_CAPTURED = 512  # vLLM's default: above it nothing is captured in any mode
 
 
-def panels(names: Sequence[str], size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``COLUMNS`` panels a row, each of ``size`` inches, with a title each."""
-    columns = min(COLUMNS, len(names))
-    rows = -(-len(names) // columns)
+def panels(table: pd.DataFrame, size: tuple[float, float]) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure of ``COLUMNS`` panels a row, each of ``size`` inches; a panel a tile, with the tile's rows."""
+    tiles = [rows for _, rows in table.groupby("tile", sort=False)]
+    columns = min(COLUMNS, len(tiles))
+    rows = -(-len(tiles) // columns)
     # Legend and caption need their room whatever the number of panels.
     width = size[0] * columns if columns > 1 else size[0] * 1.6
     figure = Figure(figsize=(width, size[1] * rows + 1.0), layout="constrained")
     found = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in found[len(names) :]:
+    for axes in found[len(tiles) :]:
         axes.remove()
-    for name, axes in zip(names, found, strict=False):
-        frame(axes, name)
-    return figure, found[: len(names)]
+    return figure, list(zip(found, tiles, strict=False))
 
 
 def frame(axes: Axes, title: str) -> None:
@@ -42,9 +41,9 @@ def frame(axes: Axes, title: str) -> None:
     axes.grid(alpha=0.3)
 
 
-def title(tile: str, models: pd.Series) -> str:
-    """Return the tile's name, its model's before it where that is not a part of it."""
-    model = str(models.iloc[0])
+def title(rows: pd.DataFrame) -> str:
+    """Return the name of the rows' tile, its model's before it where that is not a part of it."""
+    model, tile = map(str, rows[["model", "tile"]].iloc[0])
     return tile if tile.startswith(model) else f"{model}, {tile}"
 
 
