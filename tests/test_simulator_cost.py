@@ -10,6 +10,7 @@ from sim_support import calibration_file, synthetic_calibration
 from artifact.config import load
 from artifact.errors import EnvironmentLacks, InputError
 from artifact.schema import Mode
+from artifact.simulator.clock import Price
 from artifact.simulator.cost import Calibration, CostModel, HostPace, StepTable, load_calibration, table_name
 from artifact.simulator.scheduler import Batch
 
@@ -22,6 +23,10 @@ def batch(tokens: int, requests: int, prefill: int = 0, context: int = 0) -> Bat
 def model(calibration: Calibration, mode: Mode = Mode.FULL, **more: object) -> CostModel:
     given = {"hollow": False, "max_tokens": 8192, "seed": 1, "launch_id": "a", **more}
     return CostModel(calibration, mode, **given)  # type: ignore[arg-type]
+
+
+def priced(costs: CostModel, now_s: float, step: Batch, runtime_mode: str, padded_tokens: int) -> Price:
+    return costs.pricing(step, runtime_mode, padded_tokens)(now_s, step)
 
 
 def with_table(calibration: Calibration, **changes: object) -> Calibration:
@@ -39,7 +44,7 @@ def test_price_is_the_formula() -> None:
         launch_per_request_ms=0.1,
         launch_prefill_ms=2.0,
     )
-    price = model(calibration).price(0.0, batch(64, 6, prefill=60, context=500), "FULL", 72)
+    price = priced(model(calibration), 0.0, batch(64, 6, prefill=60, context=500), "FULL", 72)
     assert price.launch_s == pytest.approx((1 + 0.1 * 6 + 2.0) / 1e3)
     assert price.gpu_s == pytest.approx((2 + 0.72 + 0.05 * 6 + 0.5 + 0.0001 * 60 * 60 / 2) / 1e3)
     assert (price.loop_s, price.tail_s) == pytest.approx((0.003, 0.00025))
@@ -65,9 +70,9 @@ def test_table_of_a_step(mode: Mode, runtime: str, hollow: bool, expected: str) 
 
 def test_full_graphs_stand_in_for_each_other_and_nothing_else_does() -> None:
     calibration = synthetic_calibration(launch_ms={"FULL_DECODE": 1.0, "NONE": 10.0})
-    assert model(calibration).price(0.0, batch(4, 4), "FULL", 4).launch_s == pytest.approx(0.001)
+    assert priced(model(calibration), 0.0, batch(4, 4), "FULL", 4).launch_s == pytest.approx(0.001)
     with pytest.raises(EnvironmentLacks, match=r"holds no PIECEWISE steps \(only FULL_DECODE, NONE\)"):
-        model(calibration, Mode.PIECEWISE).price(0.0, batch(4, 4), "PIECEWISE", 4)
+        priced(model(calibration, Mode.PIECEWISE), 0.0, batch(4, 4), "PIECEWISE", 4)
 
 
 def test_beyond_the_knots_the_last_slope_goes_on_and_is_counted() -> None:
@@ -75,9 +80,9 @@ def test_beyond_the_knots_the_last_slope_goes_on_and_is_counted() -> None:
     assert table.base(np.array([1, 10, 15, 20, 40])).tolist() == pytest.approx([1, 1, 1.5, 2, 4])
     calibration = with_table(synthetic_calibration(), knots_tokens=(10, 20), base_ms=(1.0, 2.0), max_requests=3)
     costs = model(calibration, Mode.NONE)
-    costs.price(0.0, batch(40, 2, prefill=39), "NONE", 40)
-    costs.price(0.0, batch(4, 4), "NONE", 4)
-    costs.price(0.0, batch(3, 3), "NONE", 3)
+    priced(costs, 0.0, batch(40, 2, prefill=39), "NONE", 40)
+    priced(costs, 0.0, batch(4, 4), "NONE", 4)
+    priced(costs, 0.0, batch(3, 3), "NONE", 3)
     assert costs.outside == {
         "more than 20 tokens in a NONE step": 1,
         "more than 3 requests in a NONE step": 1,
@@ -89,7 +94,7 @@ def test_noise_is_lognormal_with_median_one_and_fixed_by_seed_and_launch() -> No
 
     def drawn(**more: object) -> np.ndarray:
         costs = model(calibration, **more)
-        return np.array([costs.price(0.0, batch(1, 1), "FULL", 1).launch_s for _ in range(20_000)]) * 1e3
+        return np.array([priced(costs, 0.0, batch(1, 1), "FULL", 1).launch_s for _ in range(20_000)]) * 1e3
 
     logs = np.log(drawn())
     assert np.median(logs) == pytest.approx(0, abs=0.01)
@@ -108,9 +113,9 @@ def test_a_slow_host_slows_host_times_alone_and_each_table_in_its_measure() -> N
             "host_pace": HostPace(slowness=(0.5,), dwell_s=1.0),
         }
     )
-    graph = model(calibration).price(0.0, batch(4, 4), "FULL", 4)
-    eager = model(calibration).price(0.0, batch(4, 4), "NONE", 4)
-    quiet = model(with_table(synthetic_calibration())).price(0.0, batch(4, 4), "FULL", 4)
+    graph = priced(model(calibration), 0.0, batch(4, 4), "FULL", 4)
+    eager = priced(model(calibration), 0.0, batch(4, 4), "NONE", 4)
+    quiet = priced(model(with_table(synthetic_calibration())), 0.0, batch(4, 4), "FULL", 4)
     assert graph.launch_s == pytest.approx(0.001 * 1.2)
     assert graph.loop_s == pytest.approx(0.002 * 1.2)
     assert eager.launch_s == pytest.approx(0.010 * 1.5)
@@ -122,7 +127,7 @@ def test_slowness_holds_for_its_dwell_and_takes_its_values_equally_often() -> No
     calibration = calibration.model_copy(update={"host_pace": HostPace(slowness=(0.0, 1.0), dwell_s=2.0)})
     costs = model(calibration)
     times = np.arange(0, 4000, 0.1)
-    paces = np.array([costs.price(now, batch(1, 1), "FULL", 1).launch_s for now in times]) * 1e3
+    paces = np.array([priced(costs, now, batch(1, 1), "FULL", 1).launch_s for now in times]) * 1e3
     assert set(paces.round(6)) == {1.0, 2.0}
     assert paces.mean() == pytest.approx(1.5, abs=0.06)
     changes = (np.diff(paces) != 0).sum()  # half of the draws repeat the value
@@ -132,7 +137,7 @@ def test_slowness_holds_for_its_dwell_and_takes_its_values_equally_often() -> No
 def test_a_recorded_pace_is_taken_in_order_and_its_last_value_for_good() -> None:
     pace = HostPace(slowness=(0.0, 1.0, -0.2, -5.0), dwell_s=0.5, recorded=True)
     costs = model(with_table(synthetic_calibration(), slow_pace=2.0).model_copy(update={"host_pace": pace}))
-    launches = [costs.price(now, batch(1, 1), "FULL", 1).launch_s * 1e3 for now in (0.0, 0.49, 0.5, 1.0, 1.6, 9.0)]
+    launches = [priced(costs, now, batch(1, 1), "FULL", 1).launch_s * 1e3 for now in (0.0, 0.49, 0.5, 1.0, 1.6, 9.0)]
     assert launches == pytest.approx([1.0, 1.0, 2.0, 0.8, 0.5, 0.5])  # never less than half of a quiet host's
 
 

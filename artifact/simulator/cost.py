@@ -222,15 +222,12 @@ class CostModel:
         table = tables[used]
         return table, table.base(self._tokens).tolist()
 
-    def price(self, now_s: float, batch: Batch, runtime_mode: str, padded_tokens: int) -> Price:
-        """Return the times of a step that the host turns to at ``now_s``, which never falls from call to call.
-
-        Raises EnvironmentLacks where no such step was calibrated.
-        """
-        return self.pricing(batch, runtime_mode, padded_tokens)(now_s, batch)
-
     def pricing(self, batch: Batch, runtime_mode: str, padded_tokens: int) -> Callable[[float, Batch], Price]:
-        """Return ``price`` of steps that differ from ``batch`` in nothing but their context."""
+        """Return what prices steps that differ from ``batch`` in nothing but their context.
+
+        It gives the times of a step that the host turns to at ``now_s``, which never falls from call to call, whoever
+        of one model is asked. Raises EnvironmentLacks where no such step was calibrated.
+        """
         if runtime_mode not in self._tables:
             self._tables[runtime_mode] = self._table(runtime_mode)
         table, base_ms = self._tables[runtime_mode]
