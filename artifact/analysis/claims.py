@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from artifact.analysis import every_study
 from artifact.analysis.contrasts import chosen_sizes
@@ -46,25 +46,20 @@ DERIVED: dict[str, Callable[[Path, pd.DataFrame, pd.DataFrame], pd.DataFrame]] =
 _STEPS_KNOW = ["cell_id", "launch_id", "arm", "tile", "workload", "load", "model", "block", "host_id", "flags"]
 
 
+def _known(table: str) -> str:
+    tables = ("cells", "launches", "steps", *DERIVED)
+    if table not in tables:
+        raise ValueError(f"{table} is no table; take {', '.join(tables)}")
+    return table
+
+
 class Rows(Frozen):
     """A number out of rows: ``column`` of the rows whose columns equal ``where``, reduced. Steps know their cell.
 
     ``table`` is one of the store's or of DERIVED.
     """
 
-    table: Literal[
-        "cells",
-        "launches",
-        "steps",
-        "step_table",
-        "probe_cost",
-        "compile_vs_graph",
-        "mixed_table",
-        "graph_benefit",
-        "chosen_sizes",
-        "fallback_matrix",
-        "correctness",
-    ]
+    table: Annotated[str, AfterValidator(_known)]
     where: dict[str, str | int | float | bool]
     column: str
     reduce: Literal["min", "max", "median", "mean"]

@@ -108,7 +108,7 @@ def table(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
 
 def _taken(launches: pd.DataFrame) -> list[Taken]:
     found = with_tokens(launches)
-    found["where"] = found["block"] + " on " + found["host_id"] + " " + found["gpu_uuid"].fillna("")
+    found["where"] = sweep.blocks(found)
     found["cold"] = found["state"] == "cold"
     rows = []
     for (model, tile), group in found.groupby(["model", "tile"]):

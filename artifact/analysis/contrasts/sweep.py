@@ -66,7 +66,7 @@ class Place(NamedTuple):
 class Sweep:
     """Cells (records.CellRow, ``level``, ``unranked``) and engine starts of the sweeps, of one kind of evidence.
 
-    ``block`` is the block with its study, machine and GPU: what pairs within itself.
+    ``block`` is as ``blocks`` has it.
     """
 
     cells: pd.DataFrame
@@ -137,11 +137,15 @@ def of(cells: pd.DataFrame, launches: pd.DataFrame) -> Sweep:
     evidence = str(min(cells["evidence"]))  # measured, before simulated
     cells = cells[cells["evidence"] == evidence].reset_index(drop=True)
     launches = launches[launches["evidence"] == evidence].reset_index(drop=True)
-    where = cells["study"] + "/" + cells["block"] + " on " + cells["host_id"] + " " + cells["gpu_uuid"].fillna("")
     levels = [_level(cell_id, load_) for cell_id, load_ in zip(cells["cell_id"], cells["load"], strict=True)]
-    cells = cells.assign(block=where, level=pd.Series(levels, dtype="string"), unranked=_unranked(cells))
+    cells = cells.assign(block=blocks(cells), level=pd.Series(levels, dtype="string"), unranked=_unranked(cells))
     gpus = tuple(sorted(launches["gpu_name"].dropna().unique()))
     return Sweep(cells, launches, evidence, gpus)
+
+
+def blocks(rows: pd.DataFrame) -> "pd.Series[str]":
+    """Return the block of cells or starts with its study, machine and GPU: what pairs within itself."""
+    return rows["study"] + "/" + rows["block"] + " on " + rows["host_id"] + " " + rows["gpu_uuid"].fillna("")
 
 
 def _level(cell_id: str, load_: Any) -> str:
