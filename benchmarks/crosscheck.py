@@ -21,17 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from serving import ADDRESS, VLLM, serve_command
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from artifact.config import load
-from artifact.engines.vllm_arguments import engine_arguments
 from artifact.schema import Config, LengthConfig
 from artifact.study.store import read_cells, read_launches
 
 MODES = ("piecewise", "full_and_piecewise")
 RUNS = 2
-PORT = "8011"
-VLLM = [sys.executable, "-m", "vllm.entrypoints.cli.main"]
+PORT = 8011
 
 
 def write_tokenizer(folder: Path, vocabulary: int) -> None:
@@ -42,23 +41,6 @@ def write_tokenizer(folder: Path, vocabulary: int) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0", "clean_up_tokenization_spaces": False}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-
-
-def serve_command(config: Config) -> list[str]:
-    """Return `vllm serve` with the arguments of ``config``; the sweep adds the mode."""
-    arguments = engine_arguments(config)
-    command = [*VLLM, "serve", arguments["model"], "--host", "127.0.0.1", "--port", PORT, "--load-format", "dummy"]
-    for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization", "block_size"):
-        command += [f"--{name.replace('_', '-')}", str(arguments[name])]
-    command += ["--num-gpu-blocks-override", str(arguments["num_gpu_blocks_override"]), "--no-enable-prefix-caching"]
-    command += [
-        "--attention-config",
-        json.dumps(arguments["attention_config"]),
-        "--seed",
-        "0",
-        "--no-enable-log-requests",
-    ]
-    return [*command, "--compilation-config", "{}"]
 
 
 def ratio_of(length: LengthConfig) -> tuple[str, float]:
@@ -74,7 +56,7 @@ def bench_command(config: Config, model: str) -> list[str]:
     (prompt, share), (output, same) = ratio_of(workload.prompt), ratio_of(workload.output)
     if share != same:
         sys.exit("vllm bench takes one range ratio for prompts and outputs")
-    command = [*VLLM, "bench", "serve", "--backend", "openai", "--base-url", f"http://127.0.0.1:{PORT}"]
+    command = [*VLLM, "bench", "serve", "--backend", "openai", "--base-url", f"http://{ADDRESS}:{PORT}"]
     command += [
         "--model",
         model,
@@ -129,7 +111,7 @@ def scrape(out: Path) -> str:
     """Return the command by which the sweep keeps a run's metrics of the server: metrics-NANOSECONDS in ``out``."""
     code = (
         "import time, urllib.request as u; "
-        f"open('{out}/metrics-%d' % time.time_ns(), 'wb').write(u.urlopen('http://127.0.0.1:{PORT}/metrics').read())"
+        f"open('{out}/metrics-%d' % time.time_ns(), 'wb').write(u.urlopen('http://{ADDRESS}:{PORT}/metrics').read())"
     )
     return f'{sys.executable} -c "{code}"'
 
@@ -179,7 +161,7 @@ def main() -> None:
     out = Path(sys.argv[1]).resolve()
     out.mkdir(parents=True, exist_ok=True)
     config = load(["study=crosscheck", "model=qwen3-0.6b", "server=study", "workload=churn"])
-    command = serve_command(config)
+    command = [*serve_command(config, PORT, {}), "--no-enable-log-requests"]  # the sweep sets the mode
     model = command[command.index("serve") + 1]
     write_tokenizer(Path(model), int(str(config.model.architecture["vocab_size"])))
     parameters = out / "modes.json"

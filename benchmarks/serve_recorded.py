@@ -24,35 +24,21 @@ from typing import Any
 
 import aiohttp
 import numpy as np
+from serving import ADDRESS, serve_command
 
 from artifact.analysis.inspect_server import inspect_server
 from artifact.config import load
-from artifact.engines.vllm_arguments import engine_arguments
 from artifact.records import Schedule
 from artifact.schema import Config
 from artifact.workloads.build import build, token_ids
 from artifact.workloads.traces import read
 
 ROOT = Path(__file__).resolve().parents[1]
-ADDRESS, PORT = "127.0.0.1", 8013
+PORT = 8013
 LOAD = ("workload=churn", "workload.arrival.rate_per_s=20.0", "workload.duration_s=30.0")
 START_LIMIT_S, STOP_LIMIT_S = 540.0, 60.0
-_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization", "block_size")
-
-
-def serve_command(config: Config) -> list[str]:
-    """Return `vllm serve` for ``config``; the plugin needs --cudagraph-metrics, the rest is the configuration's."""
-    arguments = engine_arguments(config)
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", arguments["model"]]
-    command += ["--served-model-name", "model", "--host", ADDRESS, "--port", str(PORT), "--cudagraph-metrics"]
-    command += ["--load-format", "dummy", "--skip-tokenizer-init", "--generation-config", "vllm", "--seed", "0"]
-    for name in _FLAGS:
-        command += [f"--{name.replace('_', '-')}", str(arguments[name])]
-    if (blocks := arguments["num_gpu_blocks_override"]) is not None:
-        command += ["--num-gpu-blocks-override", str(blocks)]
-    for name in ("attention_config", "compilation_config"):
-        command += [f"--{name.replace('_', '-')}", json.dumps(arguments[name])]
-    return [*command, "--no-enable-prefix-caching", *(["--enforce-eager"] if arguments["enforce_eager"] else [])]
+# The plugin needs --cudagraph-metrics.
+FLAGS = ("--served-model-name", "model", "--cudagraph-metrics", "--skip-tokenizer-init", "--generation-config", "vllm")
 
 
 def plugin_path(out: Path) -> str:
@@ -84,7 +70,9 @@ def started(config: Config, out: Path) -> "subprocess.Popen[bytes]":
         "PYTHONPATH": os.pathsep.join(path),
     }
     with (out / "serve.log").open("wb") as log:
-        return subprocess.Popen(serve_command(config), env=environment, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            [*serve_command(config, PORT), *FLAGS], env=environment, stdout=log, stderr=log, start_new_session=True
+        )
 
 
 async def until_healthy(session: aiohttp.ClientSession, process: "subprocess.Popen[bytes]") -> None:
