@@ -110,7 +110,7 @@ def period_ms(calibration: Calibration, mode: Mode, runtime: str, batch: Batch) 
     tables = {name: table.model_copy(update={"noise_sigma": 0.0}) for name, table in calibration.tables.items()}
     quiet = calibration.model_copy(update={"tables": tables, "host_pace": HostPace(slowness=(0.0,), dwell_s=1.0)})
     costs = CostModel(quiet, mode, hollow=False, max_tokens=8192, seed=0, launch_id="")
-    price = costs.price(0.0, batch, runtime, batch.num_tokens)
+    price = costs.pricing(batch, runtime, batch.num_tokens)(0.0, batch)
     return max(price.loop_s + price.launch_s, price.gpu_s + price.tail_s) * 1e3
 
 
