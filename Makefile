@@ -20,12 +20,16 @@ BASE := $(VENV)/.$(if $(WITH_GPU),gpu,base)
 # A user id that is missing from the image's /etc/passwd stops torch, so the image is built for this one; never root.
 IMAGE_UID := $(or $(filter-out 0,$(shell id -u)),1000)
 ifeq ($(RUNTIME),docker)
-ARTIFACT = docker run --rm --init $(if $(WITH_GPU),--gpus all --ipc host) \
-	--volume $(IMAGE)-cache-$(IMAGE_UID):/cache --volume "$(CURDIR)/results:/results" \
-	--env ARTIFACT_IMAGE_DIGEST="$$(docker image inspect --format '{{.Id}}' $(IMAGE))" $(IMAGE)
+CONTAINER = docker run --rm --init $(if $(WITH_GPU),--gpus all --ipc host) \
+	--volume $(IMAGE)-cache-$(IMAGE_UID):/cache \
+	--volume "$(CURDIR)/results:/results" --volume "$(CURDIR)/traces:/traces" \
+	--env ARTIFACT_IMAGE_DIGEST="$$(docker image inspect --format '{{.Id}}' $(IMAGE))"
+ARTIFACT = $(CONTAINER) $(IMAGE)
+FETCH = $(CONTAINER) --entrypoint python3 $(IMAGE) -m artifact.workloads.fetch
 READY := docker
 else
 ARTIFACT := $(PY) -m artifact
+FETCH := $(PY) -m artifact.workloads.fetch
 READY := setup
 endif
 
@@ -41,13 +45,18 @@ setup: $(BASE) ## .venv from the hashed lists, with vLLM where a GPU is (or GPU=
 smoke: ## the quick study, its figures and its report: vLLM on a GPU, the simulator elsewhere
 	@$(MAKE) --no-print-directory all STUDY=smoke
 
-# Calibration and saturation are measurements: without a GPU there is nothing to measure.
-STUDIES = $(if $(STUDY),$(STUDY),smoke $(if $(WITH_GPU),calibrate saturation) load_sweep)
+# Without a GPU there is nothing to measure, and the simulator shows the main study. `confirm` needs a trace of yours,
+# `crosscheck` is run by its benchmark.
+MEASURED := smoke calibrate saturation startup fallback hollow step_latency load_sweep load_sweep_aa load_sweep_8b \
+	small_kv closed_loop sharegpt traces sizes sizes_8b
+STUDIES = $(or $(STUDY),$(if $(WITH_GPU),$(MEASURED),smoke load_sweep))
 
 # A tracker that is away fails nothing: the results are in the store, and sync says so in a line.
-all: $(READY) ## every study, or STUDY, the figures and the reports; stopped, it goes on where it was
-	@status=0; for study in $(STUDIES); do \
-		$(ARTIFACT) run study=$$study || status=$$?; \
+all: $(READY) ## every study, or STUDY='ONE ANOTHER', figures and reports; ARGS= cuts the grid; stopped, it goes on
+	@status=0; \
+	$(if $(filter traces sizes,$(STUDIES)),$(FETCH) traces || status=$$?;) \
+	for study in $(STUDIES); do \
+		$(ARTIFACT) run study=$$study $(ARGS) || status=$$?; \
 		$(ARTIFACT) figures figures.source=results figures.out=results/$$study/figures || status=$$?; \
 		$(ARTIFACT) sync study=$$study || true; \
 	done; \
@@ -93,14 +102,14 @@ coverage: $(VENV)/.dev ## which lines of artifact/ the tests reach; fails under 
 conformance: $(VENV)/.dev ## our graph rules against vLLM's own code; VLLM=X.Y.Z for another version
 	$(PY) -m tests.conformance $(if $(VLLM),--vllm $(VLLM))
 
-traces: setup ## download the public traces into traces/
-	$(PY) -m artifact.workloads.fetch traces
+traces: $(READY) ## download the public traces into traces/
+	$(FETCH) traces
 
 docker: ## build the container
 	docker build --tag $(IMAGE) --build-arg UID=$(IMAGE_UID) \
 		--build-arg COMMIT="$$(git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)" .
-	mkdir -p results
-	[ "$$(id -u)" != 0 ] || chown -R $(IMAGE_UID) results
+	mkdir -p results traces
+	[ "$$(id -u)" != 0 ] || chown -R $(IMAGE_UID) results traces
 
 # As with RUNTIME=docker, the commands alone go another way.
 image: ## test Dockerfile without Docker or a GPU: build it on bare Debian, run smoke in it; TESTS=1: make test too

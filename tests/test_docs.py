@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_every_make_target_has_a_line_of_help() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     (phony,) = re.findall(r"^\.PHONY: (.*)$", text, re.M)
     assert set(phony.split()) == TARGETS == set(re.findall(r"^([a-z]+):.* ## \S", text, re.M))
+
+
+def test_make_all_runs_every_study_there_is_but_those_that_need_more_than_a_gpu() -> None:
+    command = ["make", "--dry-run", "all", "GPU=1", "READY=", "ARGS=study.blocks=1"]
+    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    studies = {path.stem for path in (ROOT / "conf/study").glob("*.yaml")} - {"confirm", "crosscheck"}
+    measured, reported = (names.split() for names in re.findall(r"for study in ([^;]*);", text))
+    assert set(measured) == set(reported) == studies
+    assert "run study=$study study.blocks=1 " in text
+    assert "artifact.workloads.fetch traces" in text
 
 
 def test_the_readme_is_one_screen() -> None:
