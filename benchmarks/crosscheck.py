@@ -6,7 +6,8 @@ Two modes are served by `vllm serve`, driven by `vllm bench serve` (Poisson, uni
 and measured as study=crosscheck. Both are cut to requests that arrive in the same window. Writes crosscheck.json:
 medians of both and their ratio per mode, the wall-clock seconds of both and the requests measured in them. Between the
 server's engine and the client of `vllm bench` lie HTTP and two more processes: what the server's own metrics say of the
-same runs stands beside. The client gets two cores and the server the others, as ours have them. About seven minutes.
+same runs, and of the engine in it, stands beside. The client gets two cores and the server the others, as ours have
+them. Five to seven minutes.
 """
 
 import json
@@ -25,8 +26,9 @@ from serving import ADDRESS, VLLM, serve_command
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from artifact.config import load
+from artifact.metrics.latency import per_request
 from artifact.schema import Config, LengthConfig
-from artifact.study.store import read_cells, read_launches
+from artifact.study.store import read_cells, read_launches, read_requests
 
 MODES = ("piecewise", "full_and_piecewise")
 RUNS = 2
@@ -117,11 +119,17 @@ def scrape(out: Path) -> str:
 
 
 def engine_means_ms(files: list[Path]) -> list[dict[str, float]]:
-    """Return means of TTFT and TPOT that the server counted up to each of ``files``, less those of the one before.
+    """Return the means that the server counted up to each of ``files``, less those of the one before.
 
-    The first holds the warm-up, too.
+    TTFT and TPOT are of the whole server; ``engine_ttft`` is what of TTFT passed in the engine alone, which queued and
+    ran the prompt. What lies between the two is the server's frontend. The first file holds the warm-up, too.
     """
-    names = {"ttft": "time_to_first_token_seconds", "tpot": "request_time_per_output_token_seconds"}
+    names = {
+        "ttft": "time_to_first_token_seconds",
+        "tpot": "request_time_per_output_token_seconds",
+        "queue": "request_queue_time_seconds",
+        "prefill": "request_prefill_time_seconds",
+    }
     before, rows = dict.fromkeys(names, (0.0, 0.0)), []
     for file in files:
         text = file.read_text()
@@ -132,14 +140,26 @@ def engine_means_ms(files: list[Path]) -> list[dict[str, float]]:
             )
             for name, metric in names.items()
         }
-        rows.append(
-            {
-                f"{name}_mean_ms": 1e3 * (now[name][0] - before[name][0]) / (now[name][1] - before[name][1])
-                for name in names
-            }
-        )
+        mean = {name: 1e3 * (now[name][0] - before[name][0]) / (now[name][1] - before[name][1]) for name in names}
+        in_engine = mean.pop("queue") + mean.pop("prefill")
+        rows.append({f"{name}_mean_ms": value for name, value in mean.items()} | {"engine_ttft_mean_ms": in_engine})
         before = now
     return rows
+
+
+def ours(folder: Path, mode: str) -> list[dict[str, Any]]:
+    """Return TTFT and TPOT (ms) of each launch of ``mode``: p50 and n of the window's arrivals, means of all requests.
+
+    ``folder`` holds the rows of study=crosscheck.
+    """
+    cells = read_cells(folder)
+    rows = cells[cells["arm"] == mode][["cell_id", "block", "tpot_p50_ms", "ttft_p50_ms", "n_requests"]]
+    found = []
+    for row in rows.to_dict("records"):
+        every = per_request(read_requests(folder, [row.pop("cell_id")]).assign(measured=True))
+        means = {f"{what}_mean_ms": float(every[f"{what}_s"].mean() * 1e3) for what in ("ttft", "tpot")}
+        found.append({str(name): value for name, value in row.items()} | means)
+    return found
 
 
 def timed(command: list[str], log: Path) -> float:
@@ -156,6 +176,29 @@ def timed(command: list[str], log: Path) -> float:
     return time.monotonic() - begin
 
 
+def compared(out: Path, config: Config, seconds: dict[str, float]) -> dict[str, Any]:
+    """Return what crosscheck.json holds of the runs in ``out``."""
+    folder = out / "results" / "crosscheck"
+    # The modes are served one after the other, each by a server of its own.
+    metrics = sorted(out.glob("metrics-*"))
+    gpu = read_launches(folder)["gpu_name"].iloc[0]
+    answer: dict[str, Any] = {"seconds": seconds, "gpu": gpu, "modes": {}}
+    for place, mode in enumerate(name.upper() for name in MODES):
+        mine = ours(folder, mode)
+        [file] = [path for path in out.glob("sweep/**/summary.json") if _mode_of(path) == mode]
+        bench = theirs(file, config)
+        answer["modes"][mode] = {
+            "ours": mine,
+            "vllm_bench": bench,
+            "vllm_serve": engine_means_ms(metrics[place * RUNS : (place + 1) * RUNS]),
+            "ratio": {
+                name: float(np.median([row[name] for row in mine]) / np.median([row[name] for row in bench]))
+                for name in ("tpot_p50_ms", "ttft_p50_ms")
+            },
+        }
+    return answer
+
+
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     out = Path(sys.argv[1]).resolve()
@@ -166,37 +209,21 @@ def main() -> None:
     write_tokenizer(Path(model), int(str(config.model.architecture["vocab_size"])))
     parameters = out / "modes.json"
     parameters.write_text(json.dumps([{"compilation_config": {"cudagraph_mode": mode.upper()}} for mode in MODES]))
-    ours = [sys.executable, "-m", "artifact", "run", "study=crosscheck", "engine=vllm", "tracking=off"]
+    study = [sys.executable, "-m", "artifact", "run", "study=crosscheck", "engine=vllm", "tracking=off"]
     cores = sorted(os.sched_getaffinity(0))
     served, driven = on_cores(cores[2:], command), on_cores(cores[:2], bench_command(config, model))
     sweep = [*VLLM, "bench", "sweep", "serve", "--serve-cmd", shlex.join(served)]
     sweep += ["--bench-cmd", shlex.join(driven), "--serve-params", str(parameters)]
     sweep += ["--num-runs", str(RUNS), "--after-bench-cmd", scrape(out), "--show-stdout", "-o", str(out), "-e", "sweep"]
-    seconds = {"ours": timed([*ours, f"executor.results={out}/results"], out / "ours.log")}
+    seconds = {"ours": timed([*study, f"executor.results={out}/results"], out / "ours.log")}
     seconds["vllm_bench_sweep"] = timed(sweep, out / "sweep.log")
-    cells, launches = read_cells(out / "results" / "crosscheck"), read_launches(out / "results" / "crosscheck")
-    # The modes are served one after the other, each by a server of its own.
-    metrics = sorted(out.glob("metrics-*"))
-    answer: dict[str, Any] = {"seconds": seconds, "gpu": launches["gpu_name"].iloc[0], "modes": {}}
-    for place, mode in enumerate(MODES):
-        mine = cells[cells["arm"] == mode.upper()]
-        [file] = [path for path in out.glob("sweep/**/summary.json") if f"{mode.upper()}" in _mode_of(path)]
-        bench = theirs(file, config)
-        answer["modes"][mode.upper()] = {
-            "ours": mine[["block", "tpot_p50_ms", "ttft_p50_ms", "n_requests"]].to_dict("records"),
-            "vllm_bench": bench,
-            "vllm_serve": engine_means_ms(metrics[place * RUNS : (place + 1) * RUNS]),
-            "ratio": {
-                name: float(mine[name].median() / np.median([row[name] for row in bench]))
-                for name in ("tpot_p50_ms", "ttft_p50_ms")
-            },
-        }
+    answer = compared(out, config, seconds)
     (out / "crosscheck.json").write_text(json.dumps(answer, indent=1) + "\n")
     print(json.dumps(answer, indent=1))
 
 
-def _mode_of(summary: Path) -> tuple[str]:
-    return (json.loads(summary.read_text())[0]["compilation_config"]["cudagraph_mode"],)
+def _mode_of(summary: Path) -> str:
+    return str(json.loads(summary.read_text())[0]["compilation_config"]["cudagraph_mode"])
 
 
 if __name__ == "__main__":

@@ -113,9 +113,11 @@ def main() -> None:
     note |= {name: value for name in ("remark", "without") if (value := getattr(options, name))}
     for name in _KEYS:
         unscored = name == "scores" and not (options.results / "scores.parquet").exists()
-        if unscored or name in options.without:
+        if unscored:
             continue
         table = pq.read_table(options.results / f"{name}.parquet")
+        if name in options.without:
+            table = table.slice(0, 0)  # no rows: whoever reads the file finds one
         for column, where, value, why in options.correct if name == "launches" else ():
             table, was, rows = corrected(table, column, where, value)
             note.setdefault("corrections", []).append(

@@ -17,7 +17,12 @@ from artifact.study.store import read_cells, read_steps
 from artifact.workloads.build import build
 
 DATA = Path(__file__).resolve().parents[1] / "paper_figures" / "data"
-FITTED = {"qwen3-0.6b": ("calibrate", "step_latency"), "qwen3-8b": ("step_latency",)}
+FITTED = {
+    "qwen3-0.6b": ("calibrate", "step_latency"),
+    "qwen3-8b": ("step_latency",),
+    "qwen3-1.7b": ("step_latency",),
+    "llama-3.2-1b": ("step_latency",),
+}
 ARMS = ("EAGER", "NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 HELD_OUT = [("smoke", "0", arm, workload) for arm in ARMS for workload in ("churn", "steady")]
 HELD_OUT += [("load_sweep", "1", arm, "churn") for arm in ("NONE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")]
@@ -41,7 +46,9 @@ def test_half_of_the_steps_of_every_kind_are_met_within_a_tenth(shipped: Calibra
 
 
 def test_a_graph_of_a_large_model_is_issued_in_less_time_than_it_takes() -> None:
-    small, large = (load_calibration(None, load().hardware, model).tables["FULL_DECODE"] for model in FITTED)
+    small, large = (
+        load_calibration(None, load().hardware, model).tables["FULL_DECODE"] for model in ("qwen3-0.6b", "qwen3-8b")
+    )
     assert large.base_ms[0] > 3 * small.base_ms[0]  # 4.6 and 1.4 ms of GPU time
     assert large.launch_fixed_ms == pytest.approx(small.launch_fixed_ms, rel=0.5)  # the wait for the GPU is not in it
 

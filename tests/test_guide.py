@@ -27,7 +27,7 @@ def headline(of: Sweep) -> str:
 
 
 def written(of: Sweep, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], str]:
-    monkeypatch.setattr(guide.sweep, "read", lambda root: of)
+    monkeypatch.setattr(guide.sweep, "read", lambda root, *studies: None if studies else of)
     contents = guide.gather(Path("nowhere"), simulate=False)
     json.dumps(contents, allow_nan=False)
     return contents, render(contents)

@@ -46,6 +46,11 @@ def test_every_figure_is_drawn_and_says_what_it_shows(function: Callable[[Data],
     assert f"{MODEL}-churn {blocks}/8" in text
 
 
+def test_a_block_that_lacks_a_mode_is_not_counted() -> None:
+    rows = [row for row in made(3) if (row["arm"], row["block"]) != ("NONE", "1")]
+    assert f"{MODEL}-churn 2/8" in words(load_latency.load_latency(data(rows)))
+
+
 def test_the_map_shows_best_mode_interval_and_verdict() -> None:
     text = words(mode_map.mode_map(data(made(8))))
     assert "FULL\n0.80 [0." in text

@@ -129,9 +129,17 @@ def test_what_is_outside_the_evidence_keeps_the_default(small) -> None:
 
 def test_another_gpu_and_model_are_told_from_the_calibrated_one() -> None:
     question = ask(["model=llama-3.1-8b", "hardware=h100"])
-    assert (question.simulated.model.name, question.simulated.hardware.gpu) == ("qwen3-0.6b", "h200")
+    assert (question.simulated.model.name, question.simulated.hardware.gpu) == ("qwen3-8b", "h200")  # the like in size
     assert "llama-3.1-8b on h100" in question.outside[0]
     assert "no calibration" in question.warnings[0]
+
+
+def test_a_calibration_of_one_start_a_mode_says_so() -> None:
+    alone = "one engine start of each mode"
+    said = {
+        model: any(alone in text for text in ask([f"model={model}"]).warnings) for model in ("llama-3.2-1b", "qwen3-8b")
+    }
+    assert said == {"llama-3.2-1b": True, "qwen3-8b": False}
 
 
 def test_kv_bytes_of_a_command_become_blocks(calibration) -> None:

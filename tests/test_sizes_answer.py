@@ -214,7 +214,7 @@ def test_a_real_trace() -> None:
     [
         (["mode=none"], InputError, "mode=none: captures no graphs.*take mode=full_and_piecewise"),
         (["mode=eager"], InputError, "mode=eager: captures no graphs"),
-        (["model=qwen3-1.7b"], EnvironmentLacks, "no calibration for h200 with qwen3-1.7b"),
+        (["model=qwen3-4b"], EnvironmentLacks, "no calibration for h200 with qwen3-4b"),
         (["workload=trace"], InputError, "trace.path"),
         (["sizes.other_trace=nowhere.csv", *FEW], InputError, "sizes.other_trace: nowhere.csv: no such file"),
         (["sizes.margin=1.0"], InputError, "sizes.margin"),

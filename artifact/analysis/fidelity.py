@@ -6,6 +6,7 @@ of the heavy probe. Simulating takes a minute or two, so ``simulate``'s rows are
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,17 +28,20 @@ from artifact.errors import CellFailed, EnvironmentLacks, InputError
 from artifact.metrics import latency, stability
 from artifact.records import Cell, Launch
 from artifact.schema import Evidence, Status
-from artifact.simulator.cost import load_calibration
+from artifact.simulator.cost import HostPace, load_calibration
 from artifact.study.plan import plan
-from artifact.study.store import read_cells, read_steps
+from artifact.study.store import read_cells, read_launches, read_steps
 from artifact.workloads.build import build
+from artifact.workloads.fetch import FOLDER
 
 FILE = "fidelity.parquet"
 METRICS = ("tpot_p50_ms", "tpot_p99_ms", "ttft_p50_ms", "ttft_p99_ms")
 SHARES = ("share_full", "share_piecewise", "share_none")  # of steps, by runtime mode
 GIVEN = "_given"  # suffix: simulated at the pace that the host had in that very cell
+QUIET = "_quiet"  # suffix: simulated on a host that stays quiet
 _FITTED_ON = ("calibrate", "step_latency")
 _DRAWS = 5  # of the host's pace, which is not known beforehand; the median of what they give is what is simulated
+_AT_A_PACE = [f"{metric}{end}" for end in (GIVEN, QUIET) for metric in METRICS]
 _STEPS = ("steps_full", "steps_piecewise", "steps_none")
 _SAME = ["tile", "block", "arm", "workload", "load", "seed"]
 _GROUP = ["study", "tile", "block", "workload", "load"]
@@ -47,11 +51,12 @@ def simulate(root: Path) -> pd.DataFrame:
     """Return a row for each measured cell below ``root`` that the simulator can be asked about.
 
     Columns: cell_id (of the measured cell), METRICS and SHARES as simulated, and METRICS with suffix ``_given``: with
-    the host's pace as the cell's own steps show it, so that what is left is not the host's. Left out are cells of
-    presets that are gone, models without a calibration and what the simulator does not take.
+    the host's pace as the cell's own steps show it, so that what is left is not the host's; and ``_quiet``. Left out
+    are cells of presets that are gone, models without a calibration and what the simulator does not take. A public
+    trace that was served is read from where `make traces` puts it; InputError where it is not there.
     """
     rows = [row for folder, cells in _held_out(root) for row in _simulated(folder, cells)]
-    columns = ["cell_id", *METRICS, *SHARES, *(f"{metric}{GIVEN}" for metric in METRICS)]
+    columns = ["cell_id", *METRICS, *SHARES, *_AT_A_PACE]
     return pd.DataFrame(rows, columns=columns).sort_values("cell_id", ignore_index=True)
 
 
@@ -59,8 +64,8 @@ def read(root: Path) -> pd.DataFrame:
     """Return the measured cells below ``root`` that FILE there has simulated, with both.
 
     Columns: study, tile, block, arm, workload, load, model, backend, and each of METRICS and SHARES measured and, with
-    suffix ``_simulated``, simulated; METRICS with suffix ``_given`` too: see ``simulate``. NaN where one does not
-    exist. Raises InputError without the file.
+    suffix ``_simulated``, simulated; METRICS with ``_given`` and ``_quiet`` too: see ``simulate``. NaN where one does
+    not exist. Raises InputError without the file.
     """
     file = root / FILE
     if not file.exists():
@@ -70,7 +75,7 @@ def read(root: Path) -> pd.DataFrame:
         pd.read_parquet(file), on="cell_id", suffixes=("", "_simulated")
     )
     both = [f"{name}{end}" for name in (*METRICS, *SHARES) for end in ("", "_simulated")]
-    both += [f"{metric}{GIVEN}" for metric in METRICS]
+    both += _AT_A_PACE
     return rows[["cell_id", *_GROUP, "arm", "model", "backend", *both]].astype(dict.fromkeys(both, float))
 
 
@@ -92,6 +97,7 @@ def _simulated(folder: Path, cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
     study = str(cells["study"].iloc[0])
     modes = cells[["cell_id", "launch_id", "requested_mode", "resolved_mode", "realised_mode"]]
     steps = with_tables(read_steps(folder, cells["cell_id"]).dropna(subset=["runtime_mode"]).merge(modes, on="cell_id"))
+    asked = _asked(folder)
     wanted = {_key(*row): name for name, *row in cells[["cell_id", *_SAME]].itertuples(index=False, name=None)}
     for block in sorted(cells["block"].unique()):
         match = re.fullmatch(r"(.*?)(\d+)", block)
@@ -100,7 +106,7 @@ def _simulated(folder: Path, cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
         tiles = ",".join(sorted(cells[cells["block"] == block]["tile"].unique()))
         only = [f"study.block_prefix='{match[1]}'", f"study.first_block={match[2]}", "study.blocks=1"]
         for launch in plan(
-            [f"study={study}", f"study.only=[{tiles}]", *only, "engine=sim"], Evidence.SIMULATED
+            [f"study={study}", f"study.only=[{tiles}]", *asked, *only, "engine=sim"], Evidence.SIMULATED
         ).launches:
             for cell in launch.cells:
                 key = _key(launch.tile, launch.block, launch.arm, cell.config.workload.name, cell.load, cell.seed)
@@ -110,20 +116,37 @@ def _simulated(folder: Path, cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
                         yield {"cell_id": name, **_of_cell(launch, cell, steps[steps["cell_id"] == name])}
 
 
+def _asked(folder: Path) -> list[str]:
+    """Return the overrides that a user gave with a study whose preset leaves the trace open; none for the others."""
+    config = json.loads(read_launches(folder)["provenance"].iloc[0]).get("config") or {}
+    trace, study = config.get("trace") or {}, config.get("study") or {}
+    named = any("trace.path" in override for tile in study.get("tiles", ()) for override in tile["overrides"])
+    if named or trace.get("path") is None:
+        return []
+    given = {key: value for key, value in trace.items() if key != "path" and value is not None}
+    return [
+        f"trace.path={Path(FOLDER) / trace['path']}",
+        *(f"trace.{key}={json.dumps(value)}" for key, value in given.items()),
+        *(f"study.arms.{arm}={json.dumps(overrides)}" for arm, overrides in study["arms"].items()),
+    ]
+
+
 def _of_cell(launch: Launch, cell: Cell, steps: pd.DataFrame) -> dict[str, float]:
     draws = [_served(replace(launch, launch_id=f"{launch.launch_id}#{draw}"), cell) for draw in range(_DRAWS)]
     medians = pd.DataFrame(draws).astype(float).median()
     columns = {str(name): float(value) for name, value in medians.items()}
     config = launch.config
     calibration = load_calibration(config.engine.calibration, config.hardware, config.model.name)
-    pace = recorded_pace(steps, calibration)
-    if pace is None:
-        return columns
-    with TemporaryDirectory() as folder:
-        file = save(calibration.model_copy(update={"host_pace": pace}), Path(folder))
-        engine = config.engine.model_copy(update={"calibration": str(file)})
-        given = _served(replace(launch, config=config.model_copy(update={"engine": engine})), cell)
-    return columns | {f"{metric}{GIVEN}": given[metric] for metric in METRICS}
+    paces = {QUIET: HostPace(slowness=(0.0,), dwell_s=1.0)}
+    if not steps.empty and (recorded := recorded_pace(steps, calibration)) is not None:
+        paces[GIVEN] = recorded
+    for end, pace in paces.items():
+        with TemporaryDirectory() as folder:
+            file = save(calibration.model_copy(update={"host_pace": pace}), Path(folder))
+            engine = config.engine.model_copy(update={"calibration": str(file)})
+            found = _served(replace(launch, config=config.model_copy(update={"engine": engine})), cell)
+        columns |= {f"{metric}{end}": found[metric] for metric in METRICS}
+    return columns
 
 
 def _served(launch: Launch, cell: Cell) -> dict[str, Any]:

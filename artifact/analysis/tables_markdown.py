@@ -12,6 +12,7 @@ import pandas as pd
 
 from artifact.analysis import every_study
 from artifact.analysis.chosen_sizes_table import chosen_sizes_table
+from artifact.analysis.confirm_table import confirm_table
 from artifact.analysis.correctness import WITHIN, correctness
 from artifact.analysis.crosscheck_table import STUDY, crosscheck_table
 from artifact.analysis.fidelity_table import fidelity_table
@@ -284,5 +285,6 @@ TABLES: dict[str, tuple[str | None, Callable[[Path], str]]] = {
     "probe-cost": ("step_latency", _probe_cost),
     "mpk": ("step_latency", mpk_table),
     "fidelity": ("smoke", fidelity_table),
+    "confirm": ("confirm", confirm_table),
     "crosscheck": (STUDY, crosscheck_table),
 }

@@ -28,12 +28,12 @@ def loads_of(data: Data) -> tuple[Sweep, dict[str, list[Place]]]:
 
 
 def explain(figure: Figure, data: Data, found: Sweep, places: Sequence[Place], marks: str) -> None:
-    """Write below the figure what the rows are, how many blocks each tile has and needs, and what the marks mean."""
+    """Write below the figure what the rows are, each tile's whole blocks and those needed, and what the marks mean."""
     counts = [
-        f"{tile} {found.cells[found.cells['tile'] == tile]['block'].nunique()}/{sweep.blocks_needed(model)}"
+        f"{tile} {found.blocks_of(tile).sum()}/{sweep.blocks_needed(model)}"
         for tile, model in sorted({(place.tile, place.model) for place in places})
     ]
-    rows = f"{data.label}; blocks there / needed, exploratory below: {', '.join(counts)}"
+    rows = f"{data.label}; blocks with every mode / needed, exploratory below: {', '.join(counts)}"
     letters = int(17 * figure.get_figwidth())
     caption(figure, "\n".join([*wrap(rows, letters), *wrap(marks, letters)]))
 

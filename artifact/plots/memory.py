@@ -35,7 +35,7 @@ def graph_memory(data: Data) -> Figure:
     table, tokens = (rows.assign(label=_labels(rows)) for rows in (table, tokens))
     labels = _order(table)
     tried = _most_lists(launches)
-    room = 0.27 * len(labels) + 1.3
+    room = 0.3 * len(labels) + 1.3
     figure = Figure(figsize=(11.5, room + 0.4 + (3.2 if len(tried) else 0.0)), layout="constrained")
     if len(tried):
         panels = figure.subplots(2, 2, height_ratios=(room, 3.2)).flat
@@ -88,11 +88,14 @@ def _bytes(axes: Axes, table: pd.DataFrame, labels: list[str]) -> None:
 
 def _tokens(axes: Axes, tokens: pd.DataFrame, labels: list[str]) -> None:
     place = {label: number for number, label in enumerate(labels)}
-    found = tokens[tokens["label"].isin(labels)]
+    found = tokens[tokens["label"].isin(labels)].sort_values("how", ascending=False)
+    found = found.drop_duplicates(["label", "utilisation"])  # measured, where it was
+    same = found.groupby("label")["how"]
+    found["at"] = found["label"].map(place) + (same.cumcount() - (same.transform("size") - 1) / 2) * 0.42
     kinds = sorted(set(zip(found["how"].astype(str), found["utilisation"].astype(float), strict=True)))
-    for number, (how, utilisation) in enumerate(kinds):
+    for how, utilisation in kinds:
         rows = found[(found["how"] == how) & (found["utilisation"] == utilisation)]
-        at = [place[label] + (number - (len(kinds) - 1) / 2) * 0.36 for label in rows["label"]]
+        at = rows["at"].astype(float).to_numpy()
         marker, words = _HOW[how]
         lost, low, high = (rows[name].astype(float).to_numpy() for name in ("lost", "low", "high"))
         axes.errorbar(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from artifact.errors import ArtifactError, EnvironmentLacks, InputError
 
+FOLDER = "traces"  # of the working directory, where presets look for them
 _TIMEOUT_S = 30
 
 
@@ -100,11 +101,11 @@ def _download(url: str, part: Path) -> None:
 
 
 def main(arguments: Sequence[str], sources: Sequence[Source] = SOURCES) -> int:
-    """Fetch every trace into the folder named (``traces`` by default) and return the exit code."""
+    """Fetch every trace into the folder named (FOLDER by default) and return the exit code."""
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         print("usage: python -m artifact.workloads.fetch [FOLDER]", file=sys.stderr)
         return InputError.exit_code
-    folder = Path(arguments[0] if arguments else "traces")
+    folder = Path(arguments[0] if arguments else FOLDER)
     try:
         for source in sources:
             done = "fetched" if fetch(source, folder) else "already there"

@@ -104,6 +104,11 @@ class Sweep:
             self._values[place, metric] = found
         return self._values[place, metric]
 
+    def blocks_of(self, tile: str) -> "pd.Series[bool]":
+        """Return, by block of ``tile`` in which a cell ended ok, whether every mode did."""
+        cells = self.cells[(self.cells["tile"] == tile) & (self.cells["status"] == "ok")]
+        return cells.groupby("block")["requested_mode"].nunique() == len(MODES)
+
     def log_ratios(self, place: Place, arm: str, metric: str, reference: str = DEFAULT) -> dict[str, float]:
         """Return ln(arm / reference) of ``metric`` by block, where both are ranked and served the same requests."""
         values = self.values(place, metric)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from artifact.analysis.contrasts import outcomes, rates, stability_effects, sweep, verdicts
+from artifact.analysis.contrasts import confirmed, outcomes, rates, stability_effects, sweep, verdicts
 from artifact.analysis.contrasts.sweep import MODES, Place, Sweep, blocks_needed
 from artifact.analysis.contrasts.verdicts import Finding
 from artifact.analysis.guide import answers, fewer_sizes, launch_cost
@@ -56,6 +56,7 @@ def gather(root: Path, *, simulate: bool = True) -> dict[str, Any]:
             for model, of in by_model.items()
         },
         "workloads": [_workload(findings, place) for place in rows.places() if not _is_closed(rows, place)],
+        "confirmed": _confirmed(root),
         "regret": [each._asdict() for of in regrets.values() for each in of],
         "costs": [_cost(cost) for cost in costs],
         "flags": {mode: f"--compilation-config '{json.dumps({'cudagraph_mode': mode})}'" for mode in MODES},
@@ -75,17 +76,17 @@ def _is_closed(rows: Sweep, place: Place) -> bool:
 
 
 def _tiles(rows: Sweep) -> list[dict[str, Any]]:
-    """Return, by tile, the blocks in which the default and another mode ended ok, the blocks needed, the machines."""
+    """Return, by tile, the blocks in which every mode ended ok, those started and needed, and the machines."""
     found = []
     for tile, model in sorted({(place.tile, place.model) for place in rows.places()}):
         cells = rows.cells[(rows.cells["tile"] == tile) & (rows.cells["status"] == "ok")]
-        whole = cells.groupby("block")["requested_mode"].nunique()
+        blocks = rows.blocks_of(tile)
         found.append(
             {
                 "model": model,
                 "tile": tile,
-                "blocks": int((whole == len(MODES)).sum()),
-                "started": len(whole),
+                "blocks": int(blocks.sum()),
+                "started": len(blocks),
                 "needed": blocks_needed(model),
                 "machines": int(cells["host_id"].nunique()),
             }
@@ -101,6 +102,12 @@ def _workload(findings: list[Finding], place: Place) -> dict[str, Any]:
         known = [each for each in own if each.metric == metric and each.ratio is not None]
         best[metric] = min(known, key=lambda each: each.ratio or 1.0).row() if known else None
     return {**place._asdict(), "words": place.words, "advice": answers.advice(own), "best": best}
+
+
+def _confirmed(root: Path) -> dict[str, Any] | None:
+    """Return what study=confirm found on a trace; null where it was not run."""
+    found = confirmed.read(root)
+    return found and {"trace": found.trace, "contrasts": [each.row() for each in found.findings]}
 
 
 def _cost(cost: outcomes.Cost) -> dict[str, Any]:

@@ -76,7 +76,23 @@ def _by_workload(guide: Guide) -> list[str]:
         cells = [f"{row['mode']} {contrast(row)}" if row else "not measured" for row in best]
         rows.append([each["model"], each["words"], each["advice"], *cells])
     shown = [f"best other mode, {WORDS[metric]} over the default's" for metric in _SHOWN]
-    return _table(["model", "workload", "what to do", *shown], rows)
+    return [*_table(["model", "workload", "what to do", *shown], rows), *_confirmed(guide["confirmed"])]
+
+
+def _confirmed(found: Guide | None) -> list[str]:
+    """Return the trace that study=confirm served, and its contrasts."""
+    if found is None:
+        return []
+    rows = found["contrasts"]
+    few = [row for row in rows if row["exploratory"]]
+    standing = f" Exploratory, {few[0]['blocks']} of {few[0]['blocks_needed']} blocks." if few else ""
+    first = f"On a trace ({rows[0]['model']}, `artifact run study=confirm`; {found['trace']}), over the default's."
+    return [
+        "",
+        first + standing,
+        "",
+        *(f"- {row['mode']}, {WORDS[row['metric']]}: {contrast(row)}" for row in rows),
+    ]
 
 
 def _costs(guide: Guide) -> list[str]:

@@ -1,6 +1,7 @@
 """Overrides (a load, a trace or a ``vllm serve`` command, an objective, limits) in; which mode to run, and why, out."""
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -108,19 +109,28 @@ def _calibration(config: Config, outside: list[str], warnings: list[str]) -> tup
         names = [file.stem.split("__") for file in sorted(CALIBRATIONS.glob("*.json"))]
         if not names:
             raise
-        # The same model on another GPU tells more of the host's share than another model on the same GPU.
-        gpu, model = min(names, key=lambda name: (name[1] != config.model.name, name[0] != config.hardware.gpu))
-        stand_in = config.model_copy(
-            update={
-                "model": load([f"model={model}"]).model,
-                "hardware": load([f"hardware={gpu}"]).hardware,
-            }
+        # The same model on another GPU tells more of the host's share than another model on the same GPU; of other
+        # models the one whose weights take the GPU a like time.
+        models = {name: load([f"model={name}"]).model for _, name in names}
+        gpu, model = min(
+            names,
+            key=lambda name: (
+                name[1] != config.model.name,
+                name[0] != config.hardware.gpu,
+                abs(math.log(models[name[1]].weight_bytes / config.model.weight_bytes)),
+            ),
         )
+        stand_in = config.model_copy(update={"model": models[model], "hardware": load([f"hardware={gpu}"]).hardware})
         calibration = load_calibration(None, stand_in.hardware, model)
         outside.append(f"{config.model.name} on {config.hardware.gpu}, calibrated is {model} on {gpu}")
         warnings.append(
             f"no calibration for {config.hardware.gpu} with {config.model.name}: the numbers are those of {model} on "
             f"{gpu}; `artifact calibrate` on the GPU measures one"
+        )
+    if len(calibration.source.launches) <= len(Mode):
+        warnings.append(
+            "calibrated on one engine start of each mode: on a shared host two starts of one mode can lie further "
+            "apart than these intervals"
         )
     if config.backend.name != calibration.backend:
         outside.append(f"backend {config.backend.name}, calibrated is {calibration.backend}")
