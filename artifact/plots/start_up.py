@@ -116,7 +116,7 @@ def _panel(axes: Axes, title: str, groups: dict[str, pd.DataFrame]) -> None:
             reach = max(reach, high)
         axes.annotate(f"{totals.mean():.1f} (n = {len(rows)})", (reach, y), **BESIDE)
     axes.set_yticks(place, list(groups), fontsize=7)
-    axes.margins(x=0.2)
+    axes.margins(x=0.25)
     axes.set_xlim(left=0)
     axes.set_title(title, fontsize=9)
     axes.set_xlabel("start-up (s)", fontsize=8)
