@@ -51,3 +51,20 @@ def test_a_run_ends_with_a_verdict_and_goes_on(trace: Path, tmp_path: Path, caps
     assert row["interval"][0] < row["ratio"] < row["interval"][1]
     assert main(command) == 0
     assert json.loads(capsys.readouterr().out)["ran"] == 0
+
+
+def test_another_trace_in_the_same_folder_gets_a_verdict_of_its_own(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ratio(*more: str) -> float:
+        command = ["run", *asked(trace, "study.arms.NONE=['mode=none']", "study.blocks=3", *more), "tracking=off"]
+        assert main([*command, f"executor.results={tmp_path}/results", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert len(answer["rows"]) == 6
+        assert "beside_measured" not in answer or answer["beside_measured"] == []
+        [row] = [row for row in answer["verdicts"] if row["metric"] == "tpot_p50_ms"]
+        return float(row["ratio"])
+
+    first, second = ratio("trace.window=[0,4]"), ratio("trace.window=[0,4]", "trace.speedup=4")
+    assert first != second
+    assert ratio("trace.window=[0,4]") == first

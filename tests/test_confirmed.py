@@ -1,10 +1,7 @@
 """What study=confirm found on a trace: the shipped rows, as a table and in the guide, and traces in words."""
 
-import json
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import pytest
 
 from artifact.analysis import fidelity
@@ -14,6 +11,7 @@ from artifact.analysis.guide.text import _confirmed as in_the_guide
 from artifact.analysis.tables_markdown import render
 from artifact.errors import InputError
 from artifact.study.store import read_cells
+from tests.launch_support import cell, launch, write
 
 DATA = Path(__file__).parents[1] / "paper_figures" / "data"
 
@@ -49,21 +47,19 @@ def test_without_the_study_there_is_nothing(tmp_path: Path) -> None:
         confirm_table(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("traces", "words"),
-    [
-        ([{"path": "a.csv", "window": None, "speedup": 1.0, "max_tokens": None}], "a.csv"),
-        (
-            [{"path": "a.csv", "window": [0, 30], "speedup": 2.0, "max_tokens": None}],
-            "a.csv, seconds 0 to 30, 2 times its speed",
-        ),
-        ([{"path": "a.csv"}, {"path": "b.csv"}], "a trace"),
-        ([{}], "a trace"),
-    ],
-)
-def test_a_trace_is_named_where_all_starts_served_it(traces: list[dict[str, Any]], words: str) -> None:
-    launches = pd.DataFrame({"provenance": [json.dumps({"config": {"trace": trace}}) for trace in traces]})
-    assert confirmed._trace(launches) == words
+def test_of_two_traces_in_one_folder_the_last_counts(tmp_path: Path) -> None:
+    launches, cells = [], []
+    for number, (window, tpot) in enumerate([([0, 9], 4.0), ([0, 9], 2.0), ([5, 9], 3.0), ([5, 9], 2.0)]):
+        mode = ("FULL", "FULL_AND_PIECEWISE")[number % 2]
+        given = [f"trace.path={tmp_path}/a.csv", f"trace.window={window}", "trace.speedup=2", "workload=trace"]
+        launches.append(launch(number, mode, given, study="confirm", tile="trace"))
+        own = {"cell_id": f"trace-own-{number}", "workload": "trace", "n_requests": 400, "tpot_p50_ms": tpot}
+        cells.append(cell(number, launches[-1], **own))
+    write(tmp_path / "confirm", launches, cells, {})
+    found = confirmed.read(tmp_path)
+    assert found is not None
+    assert [each.ratios for each in found.findings if each.metric == "tpot_p50_ms"] == [(1.5,)]
+    assert found.trace == f"{tmp_path}/a.csv, seconds 5 to 9, 2 times its speed"
 
 
 def test_the_simulator_is_asked_for_the_trace_that_was_served() -> None:

@@ -6,7 +6,8 @@ from artifact.metrics.memory import believed
 
 # Of cells.parquet and launches.parquet: what a reader of the smoke study looks at.
 METRICS = ("tpot_p50_ms", "tpot_p99_ms", "ttft_p50_ms", "ttft_p99_ms")
-_SAME = ["arm", "model", "workload", "requested_mode", "backend"]
+_SAME = ["arm", "model", "workload", "load", "requested_mode", "backend"]
+_SERVED = ["seed", "offered_rate", "server_hash"]  # with these, too, two cells served the same requests
 
 
 def overview(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
@@ -21,18 +22,25 @@ def overview(cells: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def side_by_side(cells: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per arm and workload that both frames (CellRow columns) have finished cells of.
+    """Return a row per arm, workload and load of which both frames (CellRow columns) finished the same cells.
 
-    Columns: arm, workload, and for each of METRICS its median over the cells in ``cells``, in ``reference`` (suffix
-    ``_reference``) and the relative difference (suffix ``_difference``; 0.1 is 10 % above the reference). A value
-    that either lacks is NaN. Realised modes are not compared: the simulator takes its own from the rules.
+    The same cells: with equal requests on an equal server; a trace's seed alone would not tell another window of it.
+    Columns: arm, workload, load (NaN for none), and for each of METRICS its median over those cells in ``cells``, in
+    ``reference`` (suffix ``_reference``) and the relative difference (suffix ``_difference``; 0.1 is 10 % above the
+    reference). A value that either lacks is NaN. Realised modes are not compared: the simulator takes its own from the
+    rules.
     """
-    pick = [*_SAME, *METRICS]
-    both = []
-    for frame in (cells, reference):
-        finished = frame[frame["status"] == "ok"][pick]
-        both.append(finished.groupby(_SAME, observed=True)[list(METRICS)].median().astype("float64"))
-    joined = both[0].join(both[1].add_suffix("_reference"), how="inner").reset_index()
+    numbers = dict.fromkeys(("load", "offered_rate", *METRICS), "float64")
+    one, other = (
+        frame[frame["status"] == "ok"][[*_SAME, *_SERVED, *METRICS]].astype(numbers).round({"offered_rate": 6})
+        for frame in (cells, reference)
+    )
+    alike = one[[*_SAME, *_SERVED]].merge(other[[*_SAME, *_SERVED]]).drop_duplicates()
+    medians = [
+        frame.merge(alike).groupby(_SAME, observed=True, dropna=False, as_index=False)[list(METRICS)].median()
+        for frame in (one, other)
+    ]
+    joined = medians[0].merge(medians[1], on=_SAME, suffixes=("", "_reference"))
     for metric in METRICS:
         joined[f"{metric}_difference"] = joined[metric] / joined[f"{metric}_reference"] - 1
     return joined.drop(columns=["model", "requested_mode", "backend"])

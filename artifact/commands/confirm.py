@@ -36,8 +36,11 @@ def arranged(overrides: list[str]) -> list[str]:
     return [*overrides, *added]
 
 
-def verdicts(overrides: list[str], rows: Answer) -> Answer:
-    """Return ``rows`` of a finished run of study=confirm with its contrasts; those of another study as they are."""
+def verdicts(overrides: list[str], asked: set[str], rows: Answer) -> Answer:
+    """Return ``rows`` of a finished run of study=confirm with the contrasts of ``asked``; of another study as they are.
+
+    ``asked`` are the run's own cells: another trace may have been served into the same folder before.
+    """
     from artifact.analysis.contrasts import sweep
     from artifact.analysis.contrasts.verdicts import findings
 
@@ -46,4 +49,5 @@ def verdicts(overrides: list[str], rows: Answer) -> Answer:
         return rows
     read = sweep.read(Path(config.executor.results), (config.study.name,))
     modes = list(config.study.arms)
-    return {**rows, "verdicts": [] if read is None else [each.row() for each in findings(read, modes=modes)]}
+    found = [] if read is None else findings(read.only(asked), modes=modes)
+    return {**rows, "verdicts": [each.row() for each in found]}

@@ -50,16 +50,21 @@ def run(overrides: list[str]) -> Answer:
         summary = execute(planned, Store(folder), choice, on_launch=tracker.log)
     finally:
         tracker.close()
-    rows = confirm.verdicts(overrides, _rows(folder, config.study.name, choice.evidence))
+    asked = {cell.cell_id for launch in planned.launches for cell in launch.cells}
+    rows = confirm.verdicts(overrides, asked, _rows(folder, config.study.name, choice.evidence, asked))
     return {**summary, "source": source, **rows, "exit_code": 1 if summary["failed"] else 0}
 
 
-def _rows(folder: Path, study: str, evidence: Evidence) -> Answer:
-    """Return the study's rows and, for simulated ones, the shipped measurements of the same cells beside them."""
+def _rows(folder: Path, study: str, evidence: Evidence, asked: set[str]) -> Answer:
+    """Return the rows of ``asked`` and, for simulated ones, the shipped measurements of the same cells beside them.
+
+    Whatever else lies in the folder was asked for another time, with other settings perhaps.
+    """
     from artifact.analysis.compare import overview, side_by_side
     from artifact.study.store import read_cells, read_launches
 
     cells = read_cells(folder)
+    cells = cells[cells["cell_id"].isin(asked)]
     rows: Answer = {"rows": overview(cells, read_launches(folder)).to_dict("records")}
     measured = shipped_folder() / study
     if evidence is Evidence.SIMULATED and measured.is_dir():

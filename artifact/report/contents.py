@@ -168,7 +168,7 @@ def _beside(cells: pd.DataFrame, reference: Path | None) -> Iterator[Table]:
     if simulated.empty or reference is None:
         return
     rows = side_by_side(simulated, read_cells(reference))
-    columns = {"arm": "arm", "workload": "workload"}
+    columns = {"arm": "arm", "workload": "workload", "load": "load"}
     for name, head in (("tpot_p50_ms", "TPOT p50 ms"), ("ttft_p50_ms", "TTFT p50 ms"), ("tpot_p99_ms", "TPOT p99 ms")):
         short = head.removesuffix(" ms")
         columns |= {name: f"{head} simulated", f"{name}_reference": f"{short} measured", f"{name}_change": "difference"}

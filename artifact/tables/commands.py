@@ -134,12 +134,12 @@ def run(answer: Answer, console: Console) -> None:
             table.add_row(_arm(row), *(escape(_text(row[name])) for name in shown))
         console.print(table)
     if beside := answer.get("beside_measured"):
-        title = "\nsimulated | measured (difference); one measured launch an arm, so the host's noise is in it"
+        title = "\nsimulated | measured (difference); medians of the same cells, with the measuring host's noise"
         table = _table("arm", "workload", "TPOT p50 ms", "TTFT p50 ms", "TPOT p99", "TTFT p99", title=title)
         for row in beside:
             pairs_ = (_pair(row, name) for name in ("tpot_p50_ms", "ttft_p50_ms"))
             table.add_row(
-                escape(row["arm"]), row["workload"], *pairs_, _change(row, "tpot_p99_ms"), _change(row, "ttft_p99_ms")
+                escape(row["arm"]), _workload(row), *pairs_, _change(row, "tpot_p99_ms"), _change(row, "ttft_p99_ms")
             )
         console.print(table)
     if found := answer.get("verdicts"):
@@ -151,6 +151,10 @@ def run(answer: Answer, console: Console) -> None:
         console.print(table)
     console.print()
     pairs({key: answer[key] for key in ("study", "results", "cells", "evidence", "seconds")}, console)
+
+
+def _workload(row: Answer) -> str:
+    return str(row["workload"]) if row["load"] is None else f"{row['workload']}, load {row['load']:g}"
 
 
 def _arm(row: Answer) -> str:

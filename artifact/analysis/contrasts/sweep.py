@@ -6,11 +6,11 @@ block on the same machine and GPU.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -103,6 +103,12 @@ class Sweep:
                 found.setdefault(arm, {})[block, seed] = float(value)
             self._values[place, metric] = found
         return self._values[place, metric]
+
+    def only(self, cell_ids: Collection[str]) -> Self:
+        """Return the sweep of those cells and their engine starts alone."""
+        cells = self.cells[self.cells["cell_id"].isin(cell_ids)]
+        launches = self.launches[self.launches["launch_id"].isin(cells["launch_id"])]
+        return type(self)(cells, launches, self.evidence, self.gpus)
 
     def blocks_of(self, tile: str) -> "pd.Series[bool]":
         """Return, by block of ``tile`` in which a cell ended ok, whether every mode did."""
