@@ -91,7 +91,10 @@ def test_too_few_requests_speak_against_the_99th_percentile_alone() -> None:
     assert by_mode(found, "tpot_p99_ms")["FULL"].blocks == 3
 
 
-@pytest.mark.parametrize("other", [{"host_id": "elsewhere"}, {"gpu_uuid": "GPU-2"}, {"seed": 2}, {"study": "another"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"host_id": "elsewhere"}, {"gpu_uuid": "GPU-2"}, {"seed": 2}, {"offered_rate": 50.0}, {"study": "another"}],
+)
 def test_blocks_pair_within_one_machine_gpu_and_schedule(other: dict[str, Any]) -> None:
     rows = [row | other if (row["arm"], row["block"]) == ("FULL", "0") else row for row in made(4)]
     assert by_mode(swept(rows))["FULL"].blocks == 3

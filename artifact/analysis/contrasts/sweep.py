@@ -33,6 +33,8 @@ SATURATED = "overload"  # the flag of a cell whose queue grows
 
 _FEW = "under_sampled"
 
+_Served = tuple[str, int, float]
+
 
 class Place(NamedTuple):
     """Where a contrast is: a tile's workload at one level of load. ``level`` reads "0.35", "16rps" or "own"."""
@@ -73,7 +75,7 @@ class Sweep:
     launches: pd.DataFrame
     evidence: str
     gpus: tuple[str, ...]
-    _values: dict[tuple[Place, str], dict[str, dict[tuple[str, int], float]]] = field(default_factory=dict)
+    _values: dict[tuple[Place, str], dict[str, dict[_Served, float]]] = field(default_factory=dict)
 
     @cached_property
     def _by_place(self) -> dict[Place, pd.DataFrame]:
@@ -92,15 +94,20 @@ class Sweep:
         """Return the cells of a place."""
         return self._by_place[place]
 
-    def values(self, place: Place, metric: str) -> dict[str, dict[tuple[str, int], float]]:
-        """Return the ranked values of ``metric`` at a place: by arm, then by block and seed."""
+    def values(self, place: Place, metric: str) -> dict[str, dict[_Served, float]]:
+        """Return the ranked values of ``metric`` at a place: by arm, then by block, seed and requests/s offered.
+
+        The rate tells requests apart that one seed gave: of another window of a trace, or at another speed. 0: a closed
+        loop's, which offers none.
+        """
         if (place, metric) not in self._values:
             cells = self.at(place)
             cells = cells[cells["unranked"].isna() & cells[metric].notna()]
-            found: dict[str, dict[tuple[str, int], float]] = {}
-            columns = (cells[name].tolist() for name in ("arm", "block", "seed", metric))
-            for arm, block, seed, value in zip(*columns, strict=True):
-                found.setdefault(arm, {})[block, seed] = float(value)
+            found: dict[str, dict[_Served, float]] = {}
+            rates = cells["offered_rate"].astype("float64").round(6).fillna(0.0)
+            columns = (cells["arm"], cells["block"], cells["seed"], rates, cells[metric])
+            for arm, block, seed, rate, value in zip(*(column.tolist() for column in columns), strict=True):
+                found.setdefault(arm, {})[block, seed, rate] = float(value)
             self._values[place, metric] = found
         return self._values[place, metric]
 
