@@ -149,6 +149,11 @@ def test_what_falls_through_is_told_with_its_share(padding_costs) -> None:
     assert any("their memory is unknown" in text for text in more["warnings"])
 
 
+def test_a_calibration_of_one_start_a_mode_says_so() -> None:
+    answer = sizes(["model=llama-3.2-1b", "workload=churn", *SHORT])
+    assert any("one engine start of each mode" in text for text in answer["warnings"])
+
+
 def test_speculation_takes_multiples_and_is_not_simulated() -> None:
     answer = sizes(["workload=churn", "server.num_speculative_tokens=2", *SHORT])
     assert all(size % 3 == 0 for size in answer["sizes"])

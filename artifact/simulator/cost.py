@@ -128,6 +128,13 @@ class Calibration(Frozen):
     tables: dict[TableName, StepTable]
     launches: dict[Mode, LaunchFacts]  # medians per requested mode
 
+    @property
+    def doubt(self) -> str | None:
+        """What a reader of numbers that rest on it has to know, in a sentence; None where there is nothing."""
+        if len(self.source.launches) > len(Mode):
+            return None
+        return "calibrated on one engine start of each mode: on a shared host another start can differ by more"
+
 
 def calibration_file(gpu: str, model: str) -> str:
     """Return the name of a calibration's file."""

@@ -127,11 +127,8 @@ def _calibration(config: Config, outside: list[str], warnings: list[str]) -> tup
             f"no calibration for {config.hardware.gpu} with {config.model.name}: the numbers are those of {model} on "
             f"{gpu}; `artifact calibrate` on the GPU measures one"
         )
-    if len(calibration.source.launches) <= len(Mode):
-        warnings.append(
-            "calibrated on one engine start of each mode: on a shared host two starts of one mode can lie further "
-            "apart than these intervals"
-        )
+    if calibration.doubt:
+        warnings.append(calibration.doubt)
     if config.backend.name != calibration.backend:
         outside.append(f"backend {config.backend.name}, calibrated is {calibration.backend}")
     return calibration, stand_in

@@ -56,6 +56,8 @@ def _of_the_server(question: Question) -> list[str]:
         said.append("tensor parallelism: batches and step times are those of one GPU")
     if server.max_loras:
         said.append("LoRA: every step has an adapter, which costs nothing here")
+    if question.calibration.doubt:
+        said.append(question.calibration.doubt)
     if config.backend.name != question.calibration.backend:
         said.append(f"backend {config.backend.name} is priced as {question.calibration.backend}, which was calibrated")
     if config.workload.prefix_hit_rate:
