@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -106,15 +105,6 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_the_same_cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first two launches of the smoke study as it was measured."""
-    results = tmp_path_factory.mktemp("like")
-    planned = plan(["study=smoke", "engine=sim", f"executor.results={results}", "tracking=off"], Evidence.SIMULATED)
-    run(replace(planned, launches=planned.launches[:2]), Store(results / "smoke"), lambda log: SimEngine())
-    return results
-
-
-@pytest.fixture(scope="module")
 def simulated_contents(simulated: Path) -> Contents:
     return gather(simulated / "smoke", DATA / "smoke")
 
@@ -194,12 +184,7 @@ def test_measured_and_simulated_rows_never_share_a_table(tmp_path: Path) -> None
     assert len(contents.sources) == 2
 
 
-def test_simulated_rows_stand_beside_those_measured_of_the_same_cells(
-    of_the_same_cells: Path, simulated_contents: Contents, measured_contents: Contents
-) -> None:
-    (beside,) = gather(of_the_same_cells / "smoke", DATA / "smoke").beside
-    assert len(beside.rows) == 4
-    assert "TPOT p50 measured" in beside.heads
+def test_only_the_same_cells_stand_beside_each_other(simulated_contents: Contents, measured_contents: Contents) -> None:
     assert measured_contents.beside == ()
     assert simulated_contents.beside == ()  # other seats, other seconds
 
@@ -282,17 +267,6 @@ def test_a_shipped_study_names_its_commit_and_its_corrections(tmp_path: Path) ->
 def test_columns_that_no_row_has_are_left_out() -> None:
     shown = table("c", {"a": "A", "b": "B", "c": "C"}, [{"a": None, "b": None, "c": 1}, {"a": None, "c": 2.5}])
     assert (shown.heads, shown.rows, shown.numeric) == (("A", "C"), (("-", "1"), ("-", "2.5")), frozenset({1}))
-
-
-def test_the_command_writes_beside_the_rows(of_the_same_cells: Path, tmp_path: Path, capsys: Any) -> None:
-    assert main(["report", f"executor.results={of_the_same_cells}", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["report"] == str(of_the_same_cells / "smoke" / "report.html")
-    assert "Beside the measurements" in Path(answer["report"]).read_text(encoding="utf-8")
-    # shipped folders stay as they are
-    assert main(["report", f"report.folder={DATA / 'saturation'}", f"figures.out={tmp_path}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["report"] == str(tmp_path / "report_saturation.html")
-    assert not (DATA / "saturation" / "report.html").exists()
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: Any) -> None:
