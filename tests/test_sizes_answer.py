@@ -251,5 +251,5 @@ def test_on_the_command_line(capsys) -> None:
 def test_the_studys_list_is_what_the_command_prints(workload: str) -> None:
     study = load(["study=sizes"]).study
     chosen = load(study.arms["CHOSEN"]).server.cudagraph_capture_sizes
-    answer = sizes([f"workload={workload}", "workload.arrival.rate_per_s=71.6", *FEW])
+    answer = sizes([f"workload={workload}", "workload.arrival.rate_per_s=50.5", *FEW])
     assert tuple(answer["sizes"]) == chosen
