@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from matplotlib.text import Text
 
@@ -74,6 +75,16 @@ def test_a_flagged_cell_and_a_cold_start_s_tokens_are_left_out(made: Callable[..
     assert {each.what: each.saved for each in found.taken}["tokens"] == pytest.approx(0.01)
 
 
+def test_a_launch_that_started_twice_counts_once(made: Callable[..., Path]) -> None:
+    """With the mean of its starts."""
+    root = made(2)
+    starts = pd.read_parquet(root / "sizes" / "launches.parquet")
+    again = starts[(starts["arm"] == "CHOSEN") & (starts["block"] == "0")].assign(launch_id="again", capture_s=3.0)
+    pd.concat([starts, again]).to_parquet(root / "sizes" / "launches.parquet")
+    [capture] = [each for each in chosen_sizes.compare([root / "sizes"]).taken if each.what == "capture_s"]
+    assert (capture.blocks, capture.chosen) == (2, pytest.approx((2.0 + 1.0) / 2))
+
+
 def test_the_table_holds_ratios_beside_what_is_saved(made: Callable[..., Path]) -> None:
     table = render("chosen-sizes", made(3))
     [row] = [line for line in table.splitlines() if "churn, load 0.6" in line]
@@ -101,7 +112,10 @@ def test_without_a_pair_there_is_nothing_to_draw(made: Callable[..., Path]) -> N
         FIGURES["fig18_chosen_sizes"][1](load(made(1, flags="client_bound") / "sizes"))
 
 
-@pytest.mark.parametrize(("blocks", "verdicts"), [(8, "PASS PASS PASS FAIL"), (7, "NOT MEASURED " * 4)])
+@pytest.mark.parametrize(
+    ("blocks", "verdicts"),
+    [(8, "PASS PASS PASS FAIL"), (7, "PASS PASS NOT MEASURED NOT MEASURED"), (6, "NOT MEASURED " * 4)],
+)
 def test_the_claims_wait_for_their_blocks(made: Callable[..., Path], blocks: int, verdicts: str) -> None:
     claims = [claim for claim in read_claims() if claim.study == "sizes"]
     root = made(blocks)

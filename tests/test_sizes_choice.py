@@ -22,7 +22,7 @@ from tests.sim_support import synthetic_calibration
 UNKNOWN = Takes(None, None, "nothing measured")
 MIB = 2**20
 # 10 MiB and 4 MiB a piecewise key, 3 MiB a full one; 1 s and 0.1 s a key of either kind.
-KNOWN = Takes(Line(10 * MIB, 4 * MIB, 3 * MIB, 0, 0, 9), Line(1.0, 0.1, 0.1, 0, 0, 9), "synthetic")
+KNOWN = Takes(Line(10 * MIB, 4 * MIB, 3 * MIB, MIB, 0, 0, 9), Line(1.0, 0.1, 0.1, 0, 0, 0, 9), "synthetic")
 MODES = ["piecewise", "full", "full_decode_only", "full_and_piecewise"]
 
 
@@ -165,17 +165,17 @@ def test_limits_of_memory_and_start_up_are_kept() -> None:
     grid_ = grid(config, resolve_config(config))
     costs = costs_of(config, rows)
 
-    def keys(**limit: float) -> tuple[int, int]:
+    def keys(**limit: float) -> tuple[int, int, int]:
         chosen = choose(costs, grid_, small("full_and_piecewise", **limit).sizes, KNOWN).sizes(0.0)
         counts = graph_counts(grid_, chosen)
-        return counts["PIECEWISE"], counts["FULL"]
+        return counts["PIECEWISE"], counts["FULL"], chosen[-1]
 
-    assert keys() == (7, 4)  # every size that a batch fills
+    assert keys() == (7, 4, 7)  # every size that a batch fills
     assert KNOWN.graph_bytes is not None
     assert KNOWN.capture_s is not None
     assert KNOWN.graph_bytes.at(*keys(max_graph_mib=30.0)) <= 30 * MIB < KNOWN.graph_bytes.at(*keys())
     assert KNOWN.capture_s.at(*keys(max_capture_s=1.5)) <= 1.5 < KNOWN.capture_s.at(*keys())
-    with pytest.raises(InputError, match=r"sizes.max_graph_mib=11: no list keeps it \(the least is 14\)"):
+    with pytest.raises(InputError, match=r"sizes.max_graph_mib=11: no list keeps it \(the least found is 21\)"):
         keys(max_graph_mib=11.0)
     with pytest.raises(InputError, match=r"sizes.max_capture_s=0.5: no list keeps it"):
         keys(max_capture_s=0.5)

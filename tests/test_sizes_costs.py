@@ -118,21 +118,34 @@ def test_steps_that_were_never_calibrated_are_not_priced() -> None:
 
 def test_what_graphs_take_is_read_off_starts_of_several_lengths() -> None:
     def start(mode: Mode, piecewise: int, full: int) -> Start:
-        return Start(mode, piecewise, full, (20 + 4 * piecewise + 3 * full) * MIB, 1 + 0.05 * piecewise + 0.01 * full)
+        taken = (20 + 4 * piecewise + 3 * full) * MIB
+        return Start(mode, piecewise, full, 512, taken, 1 + 0.05 * piecewise + 0.01 * full)
 
     starts = [start(Mode.FULL_AND_PIECEWISE, *keys) for keys in ((51, 35), (8, 8), (19, 19))]
     line = _line(Mode.FULL_AND_PIECEWISE, starts, "graph_bytes")
     assert line is not None
-    assert line.at(10, 9) == pytest.approx((20 + 40 + 27) * MIB)
-    assert line.at(0, 0) == 0
+    assert line.at(10, 9, 512) == pytest.approx((20 + 40 + 27) * MIB)
+    assert line.at(0, 0, 0) == 0
     assert line.error_max == pytest.approx(0, abs=1e-9)
     # one list a mode: the slopes come from all modes, the level from the mode's own start
     mixed = [start(Mode.FULL_AND_PIECEWISE, 51, 35), start(Mode.PIECEWISE, 51, 0), start(Mode.FULL, 0, 51)]
-    dear = [*mixed, Start(Mode.FULL_DECODE_ONLY, 0, 35, 500 * MIB, None)]
+    dear = [*mixed, Start(Mode.FULL_DECODE_ONLY, 0, 35, 256, 500 * MIB, None)]
     own = _line(Mode.FULL_DECODE_ONLY, dear, "graph_bytes")
     assert own is not None
-    assert own.at(0, 35) == pytest.approx(500 * MIB)
+    assert own.at(0, 35, 256) == pytest.approx(500 * MIB)
     assert _line(Mode.FULL, mixed[:2], "graph_bytes") is None
+
+
+def test_memory_but_not_seconds_grows_with_the_largest_graph() -> None:
+    def start(piecewise: int, full: int, largest: int) -> Start:
+        return Start(Mode.FULL_AND_PIECEWISE, piecewise, full, largest, (20 + piecewise + full + largest) * MIB, 1.0)
+
+    starts = [start(*keys) for keys in ((51, 35, 512), (8, 8, 40), (19, 19, 128), (10, 9, 512))]
+    line, seconds = (_line(Mode.FULL_AND_PIECEWISE, starts, name) for name in ("graph_bytes", "capture_s"))
+    assert line is not None
+    assert line.at(8, 8, 512) - line.at(8, 8, 40) == pytest.approx(472 * MIB)
+    assert seconds is not None
+    assert seconds.at(8, 8, 512) == seconds.at(8, 8, 40) == pytest.approx(1.0)
 
 
 def test_without_measured_starts_what_graphs_take_is_unknown() -> None:
@@ -150,13 +163,20 @@ def test_a_hollow_start_tells_nothing() -> None:
     assert takes(load(["mode=full"]), calibration, None).graph_bytes is None
 
 
-@pytest.mark.parametrize(("mode", "mib"), [("full_and_piecewise", 360), ("piecewise", 250), ("full", 252)])
-def test_the_shipped_starts_are_met(mode: str, mib: float) -> None:
-    """51 sizes on an H200, as vLLM reported them; see paper_figures/data."""
+@pytest.mark.parametrize(
+    ("mode", "keys", "mib"),
+    [
+        ("full_and_piecewise", (51, 35, 512), 360),
+        ("full_and_piecewise", (10, 9, 512), 166),  # the list of study=sizes
+        ("piecewise", (51, 0, 512), 250),
+        ("full", (0, 51, 512), 252),
+    ],
+)
+def test_the_shipped_starts_are_met(mode: str, keys: tuple[int, int, int], mib: float) -> None:
+    """On an H200, as vLLM reported them; see paper_figures/data. The calibration's own starts all have 51 sizes."""
     config = load([f"mode={mode}"])
     calibration = load_calibration(None, config.hardware, "qwen3-0.6b")
-    keys = {"full_and_piecewise": (51, 35), "piecewise": (51, 0), "full": (0, 51)}[mode]
-    for root in (SHIPPED, None):
+    for root in (SHIPPED, None) if max(keys[:2]) == 51 else (SHIPPED,):
         line = takes(config, calibration, root).graph_bytes
         assert line is not None
         assert line.at(*keys) / MIB == pytest.approx(mib, rel=0.1)

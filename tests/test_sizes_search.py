@@ -50,6 +50,7 @@ def test_no_list_of_any_shape_costs_less(problem: Problem) -> None:
         assert cost_of(problem, places) == pytest.approx(found.cost[lows, highs])
         assert set(problem.sizes[problem.kept]) <= set(sizes)
         assert (sum(place < low for place in places), len(places)) == (lows, lows + highs)
+        assert found.largest(int(lows), int(highs)) == max(sizes, default=0)
 
 
 @given(problems(), st.integers(0, 7), st.integers(0, 7))

@@ -17,7 +17,7 @@ def held_out(data: Data) -> Figure:
     if not (root / fidelity.FILE).exists():
         raise NothingToDraw(f"{root}: no {fidelity.FILE}; it is made for the shipped measurements alone")
     rows = fidelity.read(root)
-    names = rows["arm"].where(rows["arm"].isin(list(STYLES)), "other sizes, FLASHINFER")
+    names = rows["arm"].where(rows["arm"].isin(list(STYLES)), "other arms")
     figure = Figure(figsize=(8.4, 7.6), layout="constrained")
     errors, notes = fidelity.errors(rows), []
     for axes, (metric, words) in zip(figure.subplots(2, 2).flat, _PANELS.items(), strict=True):

@@ -66,14 +66,13 @@ class Compared(NamedTuple):
 
     @property
     def lists(self) -> str:
-        """How many sizes the lists have, as in "10 capture sizes against 51"."""
-        own, chosen = (
-            ", ".join(
-                f"{size:g}" for size in sorted(self.launches[self.launches["arm"] == arm]["capture_sizes"].unique())
-            )
-            for arm in (OWN, CHOSEN)
-        )
-        return f"{chosen} capture sizes against {own}"
+        """How many sizes the lists have, as in "10 capture sizes against 51"; of several models with their names."""
+        chosen = self.launches[self.launches["arm"] == CHOSEN].groupby("model")["capture_sizes"].unique()
+        own = self.launches.loc[self.launches["arm"] == OWN, "capture_sizes"].unique()
+        numbers = [" or ".join(f"{size:g}" for size in sorted(sizes)) for sizes in chosen]
+        if len(numbers) > 1:
+            numbers = [f"{sizes} ({model})" for model, sizes in zip(chosen.index, numbers, strict=True)]
+        return f"{' and '.join(numbers)} capture sizes against {' or '.join(f'{size:g}' for size in sorted(own))}"
 
 
 def folders(root: Path) -> list[Path]:
@@ -110,17 +109,19 @@ def _taken(launches: pd.DataFrame) -> list[Taken]:
     found = with_tokens(launches)
     found["where"] = sweep.blocks(found)
     found["cold"] = found["state"] == "cold"
+    found[list(TAKEN)] = found[list(TAKEN)].astype("float64")
     rows = []
     for (model, tile), group in found.groupby(["model", "tile"]):
+        # A launch that was interrupted between its cells has started twice: a block's mean of such starts.
         own, chosen = (
-            group[group["arm"] == arm].drop_duplicates("where").set_index("where")[[*TAKEN, "cold"]].add_suffix(suffix)
+            group[group["arm"] == arm].groupby("where")[[*TAKEN, "cold"]].mean().add_suffix(suffix)
             for arm, suffix in ((OWN, "_own"), (CHOSEN, "_chosen"))
         )
         both = own.join(chosen, how="inner")
         for what in TAKEN:
             # Compiling leaves less for the cache, so a cold start's tokens say nothing beside a warm one's.
             alike = both[both["cold_own"] == both["cold_chosen"]] if what == "tokens" else both
-            pairs = alike[[f"{what}_own", f"{what}_chosen"]].astype("float64").dropna()
+            pairs = alike[[f"{what}_own", f"{what}_chosen"]].dropna()
             ratio = geometric(pairs[f"{what}_chosen"] / pairs[f"{what}_own"])
             if ratio is not None:
                 means = [float(pairs[f"{what}_{name}"].mean()) for name in ("own", "chosen")]

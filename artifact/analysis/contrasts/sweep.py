@@ -57,7 +57,7 @@ class Place(NamedTuple):
     @property
     def words(self) -> str:
         """Workload and level as a reader wants them, with the tile's name where the workload does not say it."""
-        kind = self.tile.removeprefix(f"{self.model}-")
+        kind = self.tile.removeprefix(self.model).removeprefix("-")
         name = self.workload if kind.replace("-", "_") in self.workload else f"{self.workload}, {kind}"
         if self.load is not None:
             return f"{name}, load {self.level}"

@@ -151,7 +151,9 @@ class Choice:
 def choose(costs: StepCosts, grid_: Grid, asked: SizesConfig, takes: Takes, most_graphs: int | None = None) -> Choice:
     """Return the lists for the batches of ``costs``, of at most ``most_graphs`` and within the limits of ``asked``.
 
-    Raises InputError, one line, where no list keeps the limits or what graphs take is not known.
+    Of all lists with the same numbers of sizes the fastest is held against max_graph_mib: a slower one that ends at a
+    smaller size may take less (the default guard keeps 512, so none does). Raises InputError, one line, where no list
+    keeps the limits or what graphs take is not known.
     """
     sizes = grid_.candidates(costs.batches.tokens)
     graphs_limit = min((limit for limit in (asked.max_graphs, most_graphs) if limit is not None), default=None)
@@ -180,7 +182,10 @@ def choose(costs: StepCosts, grid_: Grid, asked: SizesConfig, takes: Takes, most
                 f"{MEASURED_LARGEST} and leave larger sizes (MAX is {max(grid_.kept, default=0)}) out of sizes.guard"
             )
         unit = _MIB if name == "max_graph_mib" else 1
-        values = np.array([[line.at(*each) / unit for each in row] for row in keys])
+        values = np.full(shape, np.inf)
+        for low, high in np.argwhere(allowed).tolist():
+            piecewise, full = keys[low][high]
+            values[low, high] = line.at(piecewise, full, frontier.largest(low, high)) / unit
         allowed = _within(allowed, values, limit, key, grid_)
     return Choice(grid_, frontier, graphs, allowed, float(costs.batches.steps.sum()))
 
@@ -191,7 +196,8 @@ def _within(
     """Return which of the ``allowed`` lists keep a limit. Raises InputError where none does."""
     kept = allowed & (values <= limit)
     if not kept.any():
-        least = f"the least is {math.ceil(values[allowed].min())}" if allowed.any() else "too few for what is kept"
+        found = values[allowed]
+        least = f"the least found is {math.ceil(found.min())}" if len(found) else "too few for what is kept"
         raise InputError(
             f"{key}: no list keeps it ({least}); raise it, or shorten sizes.guard, of which "
             f"{len(grid_.kept)} sizes are in every list"

@@ -22,7 +22,7 @@ def described(question: Question, load_: Load, chosen: Sequence[int], simulated_
     replay = _replay(question, load_, chosen)
     counts = graph_counts(question.grid, chosen)
     keys = (0 if question.resolution.hollow else counts[PIECEWISE], counts[FULL])
-    taken = {name: None if line is None else line.at(*keys) for name, line in question.takes.lines.items()}
+    taken = {name: None if line is None else line.at(*keys, chosen[-1]) for name, line in question.takes.lines.items()}
     if chosen[-1] > MEASURED_LARGEST or taken["graph_bytes"] is None:
         taken["graph_bytes"] = None
     else:

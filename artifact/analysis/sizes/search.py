@@ -37,26 +37,35 @@ class Frontier:
 
     cost: Floats
     _problem: Problem
+    _segment: Floats  # as ``_guarded`` has it
     _lows: Floats
     _highs: Floats
 
     def sizes(self, low: int, high: int) -> tuple[int, ...]:
         """Return a list of ``low`` low and ``high`` high sizes whose cost is ``cost[low, high]``, ascending."""
-        problem, segment = self._problem, _guarded(self._problem)
-        last = int(np.argmin(self._lows[low] + self._highs[high]))
+        at = self._last_low(low, high)
         chosen = []
-        at = last
         for count in range(low, 0, -1):  # position i stands for candidate i - 1, and 0 for none
             chosen.append(at - 1)
-            at = int(np.argmin(self._lows[count - 1] + _column(segment, at - 1)))
+            at = int(np.argmin(self._lows[count - 1] + _column(self._segment, at - 1)))
         chosen.reverse()
-        at = last
+        chosen += [at - 1 for at in self._high_positions(low, high)]
+        return tuple(int(self._problem.sizes[index]) for index in chosen)
+
+    def largest(self, low: int, high: int) -> int:
+        """Return the last of ``sizes``, 0 of an empty list."""
+        at = [self._last_low(low, high), *self._high_positions(low, high)][-1]
+        return int(self._problem.sizes[at - 1]) if at else 0
+
+    def _last_low(self, low: int, high: int) -> int:
+        return int(np.argmin(self._lows[low] + self._highs[high]))
+
+    def _high_positions(self, low: int, high: int) -> list[int]:
+        first, positions = self._problem.low, [self._last_low(low, high)]
         for count in range(high, 0, -1):
-            row = np.full(len(problem.sizes), np.inf)
-            row[problem.low :] = segment[at, problem.low :] + self._highs[count - 1][problem.low + 1 :]
-            at = int(np.argmin(row)) + 1
-            chosen.append(at - 1)
-        return tuple(int(problem.sizes[index]) for index in chosen)
+            row = self._segment[positions[-1], first:] + self._highs[count - 1][first + 1 :]
+            positions.append(first + int(np.argmin(row)) + 1)
+        return positions[1:]
 
 
 def _guarded(problem: Problem) -> Floats:
@@ -85,7 +94,7 @@ def search(problem: Problem, most_low: int | None = None, most_high: int | None 
     cost = np.full((len(lows), len(highs)), np.inf)
     for count, row in enumerate(lows):
         cost[count] = (highs + row).min(axis=1)
-    return Frontier(cost, problem, lows, highs)
+    return Frontier(cost, problem, segment, lows, highs)
 
 
 def _kept_above(problem: Problem) -> npt.NDArray[np.bool_]:
