@@ -119,9 +119,14 @@ SCORE_COLUMNS = {
 
 @dataclass(frozen=True)
 class Conditions:
-    """Host and GPU around a cell: jitter just before it; median clock, mean power and peak temperature in it."""
+    """Host and GPU around a cell: jitter just before it; median clock, mean power and peak temperature in it.
+
+    The kernel launches tell how fast the host was at either end, by work that no arm changes.
+    """
 
     cpu_jitter_us: float | None = None  # 99th percentile of a 1 ms sleep's overshoot
+    launch_us_before: float | None = None  # microseconds of the CPU per eager kernel launch
+    launch_us_after: float | None = None
     sm_clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
@@ -275,6 +280,8 @@ class CellRow(Frozen):
     running_cv: float | None = None  # standard deviation over mean of running requests, over time
     uniform_decode_share: float | None = None
     cpu_jitter_us: float | None = None
+    launch_us_before: float | None = None
+    launch_us_after: float | None = None
     sm_clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None

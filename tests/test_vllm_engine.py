@@ -114,6 +114,17 @@ def test_heavy_probe_records_each_step_and_leaves_nothing(engine: VllmEngine) ->
     assert not HOOKED & set(vars(runner(engine)))
 
 
+def test_the_host_s_pace_is_taken_at_both_ends_of_a_cell(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From launches, whatever the cell itself does: the second probe, of a host twice as slow, reads twice as much."""
+    started(engine)
+    worker = engine._engine.engine_core.worker
+    probe, paces = worker.eager_launch_us, iter((1.0, 2.0))
+    assert 0 < probe() < 1e4
+    monkeypatch.setattr(worker, "eager_launch_us", lambda: 5.0 * next(paces))
+    conditions = engine.measure(schedule([(9, 5)]), 60.0).conditions
+    assert (conditions.launch_us_before, conditions.launch_us_after) == (5.0, 10.0)
+
+
 def test_a_cell_that_timed_out_leaves_no_hooks_to_the_next(engine: VllmEngine) -> None:
     started(engine)
     for heavy in (True, False):

@@ -90,7 +90,7 @@ class VllmEngine:
     def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
         """See ``Engine.measure``."""
         prompts = [self._prompt(schedule, index) for index in range(len(schedule))]
-        jitter = self._call("cpu_jitter_us")
+        jitter, launch_us = self._call("cpu_jitter_us"), self._call("eager_launch_us")
         self._call("heavy_start" if heavy_probe else "heavy_off")  # a cell that timed out may have left it on
         gc.collect()
         gc.freeze()  # a collection in the client would look like a slow engine
@@ -101,11 +101,12 @@ class VllmEngine:
             seconds = time.perf_counter() - start
         if self._engine.errored:  # each request only says that the engine is dead; the log says of what
             raise self._engine.dead_error
+        launch_us_after = self._call("eager_launch_us")
         steps = light_steps(self._records, start)
         if heavy_probe:
             steps = join_heavy(steps, self._call("heavy_stop"))
         gpu = sampler.result
-        conditions = Conditions(jitter, gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c)
+        conditions = Conditions(jitter, launch_us, launch_us_after, gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c)
         return Measurement(requests, steps, seconds, conditions, self._scored() if schedule.forced else None)
 
     def close(self) -> None:

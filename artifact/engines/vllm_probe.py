@@ -6,6 +6,7 @@ probe adds nothing to a step. The heavy probe adds two CUDA events and a few dic
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -99,28 +100,23 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
         return table
 
     def host_probe(self) -> dict[str, float | None]:
-        """Return the CPU's microseconds per eager kernel launch and per graph launch, median of 21 rounds of 100.
-
-        And ``copy_bytes_per_s``, see there.
-        """
+        """Return the CPU's microseconds per eager kernel launch and per graph launch, and ``copy_bytes_per_s``."""
         value = torch.zeros(16, device=self.device)
         for _ in range(10):
             value.add_(1)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             value.add_(1)
-        result: dict[str, float | None] = {"copy_bytes_per_s": self.copy_bytes_per_s()}
-        for name, call in (("eager_launch_us", lambda: value.add_(1)), ("graph_launch_us", graph.replay)):
-            rounds = []
-            for _ in range(21):
-                torch.cuda.synchronize()
-                start = time.perf_counter()
-                for _ in range(100):
-                    call()
-                rounds.append((time.perf_counter() - start) / 100 * 1e6)
-            torch.cuda.synchronize()
-            result[name] = sorted(rounds)[10]
-        return result
+        return {
+            "copy_bytes_per_s": self.copy_bytes_per_s(),
+            "eager_launch_us": self.eager_launch_us(),
+            "graph_launch_us": _launch_us(graph.replay),
+        }
+
+    def eager_launch_us(self) -> float:
+        """Return the CPU's microseconds per launch of a kernel that does next to nothing."""
+        value = torch.zeros(16, device=self.device)
+        return _launch_us(lambda: value.add_(1))
 
     def copy_bytes_per_s(self) -> float | None:
         """Return the memory's bandwidth as STREAM counts it: bytes read plus written a second by the best of 20 copies.
@@ -221,6 +217,19 @@ class ProbeWorker(Worker):  # type: ignore[misc]  # vllm is untyped where it is 
 
 
 _HOOKED = ("execute_model", "_model_forward", "_determine_batch_execution_and_padding", "sample_tokens")
+
+
+def _launch_us(call: Callable[[], Any]) -> float:
+    """Return the median of 21 rounds of 100 calls; none waits for the GPU, whose queue is longer than that."""
+    rounds = []
+    for _ in range(21):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(100):
+            call()
+        rounds.append((time.perf_counter() - start) / 100 * 1e6)
+    torch.cuda.synchronize()
+    return sorted(rounds)[10]
 
 
 def _composition(scheduler_output: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from artifact.study.run import run
 from artifact.study.store import Store, read_cells, read_launches, read_requests, read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
+CONDITIONS = Conditions(cpu_jitter_us=7.0, launch_us_before=7.5, launch_us_after=9.0)
 OVERRIDES = ("workload.duration_s=4", "tracking=off", "study.name=resume")
 
 
@@ -57,7 +58,7 @@ def served(schedule: Schedule) -> Measurement:
     )
     steps = pd.DataFrame({"step": [0, 1], "t_s": [2.0, 2.5], "runtime_mode": ["FULL", "NONE"], "num_tokens": [8, 9],
                           "padded_tokens": [8, 9], "num_running": [8, 9]})  # fmt: skip
-    return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), 4.0, Conditions(cpu_jitter_us=7.0))
+    return Measurement(typed(requests, REQUEST_COLUMNS), typed(steps, STEP_COLUMNS), 4.0, CONDITIONS)
 
 
 class SlowEngine:
@@ -214,7 +215,8 @@ def test_rows_carry_metrics_conditions_and_launch(planned: Plan, store: Store) -
     assert cells["tpot_p50_ms"].tolist() == pytest.approx([2.0] * 14)
     assert cells["ttft_p50_ms"].tolist() == pytest.approx([10.0] * 14)
     assert set(cells["gpu_uuid"]) == {"GPU-1"}
-    assert set(cells["cpu_jitter_us"]) == {7.0}
+    for name in ("cpu_jitter_us", "launch_us_before", "launch_us_after"):
+        assert set(cells[name]) == {getattr(CONDITIONS, name)}
     assert set(cells["steps_full"]) == {1}
     assert cells["sm_clock_mhz"].isna().all()
     assert set(cells["launch_id"]) == set(read_launches(store.folder)["launch_id"])
