@@ -16,6 +16,7 @@ from artifact.analysis.confirm_table import confirm_table
 from artifact.analysis.correctness import WITHIN, correctness
 from artifact.analysis.crosscheck_table import STUDY, crosscheck_table
 from artifact.analysis.fidelity_table import fidelity_table
+from artifact.analysis.host_pace_table import host_pace_table
 from artifact.analysis.intervals import Estimate
 from artifact.analysis.markdown import between, markdown, records, said, shown, span
 from artifact.analysis.starts import fallback, start_up
@@ -287,4 +288,5 @@ TABLES: dict[str, tuple[str | None, Callable[[Path], str]]] = {
     "fidelity": ("smoke", fidelity_table),
     "confirm": ("confirm", confirm_table),
     "crosscheck": (STUDY, crosscheck_table),
+    "host-pace": (None, host_pace_table),
 }
