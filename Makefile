@@ -48,7 +48,7 @@ smoke: ## the quick study, its figures and its report: vLLM on a GPU, the simula
 # Without a GPU there is nothing to measure, and the simulator shows the main study. `confirm` needs a trace of yours,
 # `crosscheck` is run by its benchmark.
 MEASURED := smoke calibrate saturation startup fallback hollow step_latency load_sweep load_sweep_aa load_sweep_8b \
-	small_kv closed_loop sharegpt traces sizes sizes_8b
+	small_kv closed_loop sharegpt traces sizes sizes_8b sizes_8b_bursty sizes_8b_conv
 STUDIES = $(or $(STUDY),$(if $(WITH_GPU),$(MEASURED),smoke load_sweep))
 
 # A tracker that is away fails nothing: the results are in the store, and sync says so in a line.

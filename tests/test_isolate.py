@@ -51,13 +51,15 @@ class FakeEngine:
         return LaunchFacts(captures=os.getpid())
 
     def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
-        action = {2: "fail", 3: "raise", 4: "hang", 5: "crash", 6: "fork_and_crash"}.get(schedule.seed)
+        action = {2: "fail", 3: "raise", 4: "hang", 5: "crash", 6: "fork_and_crash", 7: "wait"}.get(schedule.seed)
         if action == "fail":
             raise CellFailed("timeout", "gave up in order")
         if action == "raise":
             raise KeyError("lost")
         if action == "hang":
             time.sleep(600)
+        if action == "wait":
+            time.sleep(1)
         if action == "fork_and_crash" and os.fork() == 0:
             time.sleep(600)
         if action in ("crash", "fork_and_crash"):
@@ -79,8 +81,8 @@ def schedule(seed: int) -> Schedule:
     return Schedule(np.zeros(1), one, one, one - 1, one.astype(bool), seed)
 
 
-def launch(arm: str, limit_s: float = 30.0) -> Launch:
-    config = load([f"engine.start_limit_s={limit_s}"])
+def launch(arm: str, limit_s: float = 30.0, *overrides: str) -> Launch:
+    config = load([f"engine.start_limit_s={limit_s}", *overrides])
     return Launch("id", "study", arm, "tile", "b0", 0, config, ())
 
 
@@ -115,6 +117,15 @@ def test_serves_from_another_process_and_closes_in_order(engine: Isolated, tmp_p
     engine.close()
     assert (tmp_path / "log").read_text().splitlines() == ["starting ok", "closed"]
     assert gone(facts.captures)
+
+
+def test_a_wait_for_a_quiet_host_does_not_count_against_the_cell(engine: Isolated) -> None:
+    engine.start(launch("ok", 30.0, "engine.quiet_launch_us=8.0", "engine.quiet_wait_s=20.0"))
+    assert engine.measure(schedule(7), 0.1).seconds == 0.1
+    engine.close()
+    engine.start(launch("ok", 30.0, "engine.quiet_wait_s=20.0"))  # without the bound nothing waits
+    with pytest.raises(CellFailed, match=r"did not end within 0\.3 s"):
+        engine.measure(schedule(7), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from golden import record
 from sim_support import launch, schedule
 
 import artifact.engines
+from artifact.engines import vllm_engine
 from artifact.engines.vllm_engine import VllmEngine
 from artifact.errors import CellFailed, InputError
 from artifact.records import LaunchFacts
@@ -123,6 +124,21 @@ def test_the_host_s_pace_is_taken_at_both_ends_of_a_cell(engine: VllmEngine, mon
     monkeypatch.setattr(worker, "eager_launch_us", lambda: 5.0 * next(paces))
     conditions = engine.measure(schedule([(9, 5)]), 60.0).conditions
     assert (conditions.launch_us_before, conditions.launch_us_after) == (5.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("quiet_us", "wait_s", "before"),
+    [("null", 60, 9.0), ("8.0", 60, 7.0), ("5.0", 0.05, 8.5)],
+    ids=["no wait", "until it is quiet", "no longer than asked"],
+)
+def test_a_cell_waits_for_a_quiet_host(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, quiet_us: str, wait_s: float, before: float
+) -> None:
+    monkeypatch.setattr(vllm_engine, "_LOOK_S", 0.1)
+    started(engine, f"engine.quiet_launch_us={quiet_us}", f"engine.quiet_wait_s={wait_s}")
+    paces = iter((9.0, 8.5, 7.0, 7.0))
+    monkeypatch.setattr(engine._engine.engine_core.worker, "eager_launch_us", lambda: next(paces))
+    assert engine.measure(schedule([(9, 5)]), 60.0).conditions.launch_us_before == before
 
 
 def test_a_cell_that_timed_out_leaves_no_hooks_to_the_next(engine: VllmEngine) -> None:

@@ -61,6 +61,7 @@ class Isolated:
         self._close_limit_s = close_limit_s
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(preload))  # of effect until the server runs
+        self._wait_s = 0.0  # that the engine may spend before a cell
         self._process: Any = None  # ForkServerProcess
         self._pipe: Connection | None = None
         self._log_start = 0
@@ -79,6 +80,8 @@ class Isolated:
     def start(self, launch: Launch) -> LaunchFacts:
         """See ``Engine.start``. Raises CellFailed, with the process ended whatever it was."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        engine = launch.config.engine
+        self._wait_s = 0.0 if engine.quiet_launch_us is None else engine.quiet_wait_s
         self._pipe, child_end = self._context.Pipe()
         self._process = self._context.Process(
             target=_serve, args=(child_end, self._engine_class, str(self._log_path)), daemon=False
@@ -86,7 +89,7 @@ class Isolated:
         self._process.start()
         child_end.close()
         try:
-            limit_s = launch.config.engine.start_limit_s + self._grace_s
+            limit_s = engine.start_limit_s + self._grace_s
             return cast("LaunchFacts", self._request("start", launch, limit_s=limit_s))
         except BaseException:
             self._kill()
@@ -94,9 +97,8 @@ class Isolated:
 
     def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
         """See ``Engine.measure``."""
-        return cast(
-            "Measurement", self._request("measure", schedule, limit_s, heavy_probe, limit_s=limit_s + self._grace_s)
-        )
+        whole_s = limit_s + self._wait_s + self._grace_s
+        return cast("Measurement", self._request("measure", schedule, limit_s, heavy_probe, limit_s=whole_s))
 
     def close(self) -> None:
         """Ask the engine to end, wait ``close_limit_s`` seconds, then kill what is left of its process group."""

@@ -29,6 +29,7 @@ from artifact.workloads.build import build, forced_ids, prompt_buckets, token_id
 # The client spins shortly before each arrival: it gets cores that the engine core never runs on.
 _CLIENT_CORES = 2
 _DISPATCH_TABLE_TOKENS = 600
+_LOOK_S = 0.5  # between two looks at a host that is not quiet: a look takes 0.02 s of its core
 
 
 class VllmEngine:
@@ -88,9 +89,9 @@ class VllmEngine:
         )
 
     def measure(self, schedule: Schedule, limit_s: float, heavy_probe: bool = False) -> Measurement:
-        """See ``Engine.measure``."""
+        """See ``Engine.measure``. With ``engine.quiet_launch_us`` it waits first until the host is that quiet."""
         prompts = [self._prompt(schedule, index) for index in range(len(schedule))]
-        jitter, launch_us = self._call("cpu_jitter_us"), self._call("eager_launch_us")
+        launch_us, jitter = self._quiet_launch_us(), self._call("cpu_jitter_us")
         self._call("heavy_start" if heavy_probe else "heavy_off")  # a cell that timed out may have left it on
         gc.collect()
         gc.freeze()  # a collection in the client would look like a slow engine
@@ -124,6 +125,19 @@ class VllmEngine:
     def _call(self, method: str, *args: Any) -> Any:
         [answer] = self._runner.run(self._engine.collective_rpc(method, args=args))
         return answer
+
+    def _quiet_launch_us(self) -> float:
+        """Return what a kernel launch costs the host, once that is little enough or the wait is over."""
+        engine, begin = self._required().engine, time.monotonic()
+        launch_us = float(self._call("eager_launch_us"))
+        while (
+            engine.quiet_launch_us is not None
+            and launch_us > engine.quiet_launch_us
+            and time.monotonic() - begin < engine.quiet_wait_s
+        ):
+            time.sleep(_LOOK_S)
+            launch_us = float(self._call("eager_launch_us"))
+        return launch_us
 
     def _scored(self) -> pd.DataFrame:
         rows = pd.DataFrame(self._scores, columns=list(SCORE_COLUMNS))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from artifact.analysis.contrasts.chosen_sizes import STUDIES
 from artifact.plots import (
     break_even,
     chosen_sizes,
@@ -29,7 +30,6 @@ from artifact.plots.data import Data, load
 _DPI = 160
 _LOADS = ("load_sweep", "load_sweep_aa", "load_sweep_8b")
 _SWEEPS = (*_LOADS, "traces", "sharegpt", "small_kv", "closed_loop")
-_SIZES = ("sizes", "sizes_8b")
 
 # Any of these is reason enough to draw the starts of every study there is.
 _STARTS = (*_SWEEPS, "startup", "smoke", "calibrate", "saturation", "hollow")
@@ -52,8 +52,8 @@ FIGURES: dict[str, tuple[tuple[str, ...], Callable[[Data], Figure]]] = {
     "fig14_dispatch": (_SWEEPS, stability.dispatch),
     "fig15_stability": (_LOADS, stability.realised_stability),
     "fig16_regret": (_SWEEPS, mode_map.regret),
-    "fig17_fidelity": ((*_SWEEPS, *_SIZES, "confirm", "smoke", "hollow", "startup"), fidelity.held_out),
-    "fig18_chosen_sizes": (_SIZES, chosen_sizes.chosen_against_own),
+    "fig17_fidelity": ((*_SWEEPS, *STUDIES, "confirm", "smoke", "hollow", "startup"), fidelity.held_out),
+    "fig18_chosen_sizes": (STUDIES, chosen_sizes.chosen_against_own),
 }
 
 

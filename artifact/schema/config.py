@@ -87,6 +87,8 @@ class EngineConfig(Frozen):
     start_limit_s: Positive
     cell_limit_s: Positive
     pin_cores: bool
+    quiet_launch_us: Positive | None  # see VllmEngine.measure
+    quiet_wait_s: Positive
     fault: FaultConfig = FaultConfig()
 
 

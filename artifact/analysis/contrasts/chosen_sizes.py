@@ -18,7 +18,7 @@ from artifact.analysis.correctness import screened
 from artifact.analysis.intervals import geometric
 from artifact.analysis.starts.start_up import ready, with_tokens
 
-STUDIES = ("sizes", "sizes_8b")  # a list of sizes each
+STUDIES = ("sizes", "sizes_8b", "sizes_8b_bursty", "sizes_8b_conv")  # a list of sizes each
 OWN, CHOSEN = "DEFAULT", "CHOSEN"  # the study's arms: vLLM's list, and the one that `artifact sizes` chose
 METRICS = ("tpot_p50_ms", "tpot_p99_ms", "ttft_p50_ms")
 TAKEN = ("graph_bytes", "capture_s", "tokens")
