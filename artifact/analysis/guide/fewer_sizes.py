@@ -99,8 +99,8 @@ def text(facts: Facts) -> list[str]:
         "```",
         "",
         "What vLLM's own list takes, and what its first sizes alone do. Cut short like that it leaves larger batches "
-        "without a graph; a chosen list keeps large sizes and leaves out others. Graphs share a pool whose size the largest sets, "
-        "so it saves less memory than a short one does.",
+        "without a graph; a chosen list keeps large sizes and leaves out others. Graphs share a pool whose size the "
+        "largest sets, so it saves less memory than a short one does.",
         "",
         *_lists(facts),
         "",
