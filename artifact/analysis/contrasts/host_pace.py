@@ -49,10 +49,7 @@ def at_equal_pace(
     found = []
     for place in sweep.places():
         cells = sweep.at(place)
-        of_cells = {
-            (arm, block): paces[name]
-            for name, arm, block in zip(cells["cell_id"], cells["arm"], cells["block"], strict=True)
-        }
+        of_cells = dict(zip(zip(cells["arm"], cells["block"], strict=True), paces[cells.index], strict=True))
         for metric in metrics:
             for mode in modes:
                 logs = {} if mode == reference else sweep.log_ratios(place, mode, metric, reference)
@@ -68,14 +65,13 @@ def at_equal_pace(
 
 
 def pace_us(sweep: Sweep) -> "pd.Series[float]":
-    """Return microseconds a kernel launch by cell id: the mean of before and after it, else before its launch's cells.
+    """Return microseconds a kernel launch by row of ``cells``: the mean of before and after, else before its launch's.
 
     Null where neither was taken.
     """
-    cells = sweep.cells.set_index("cell_id")
     starts = sweep.launches.drop_duplicates("launch_id").set_index("launch_id")["eager_launch_us"].astype("float64")
-    of_cell = cells[["launch_us_before", "launch_us_after"]].astype("float64").mean(axis=1, skipna=False)
-    return of_cell.fillna(cells["launch_id"].map(starts))
+    of_cell = sweep.cells[["launch_us_before", "launch_us_after"]].astype("float64").mean(axis=1, skipna=False)
+    return of_cell.fillna(sweep.cells["launch_id"].map(starts))
 
 
 def adjusted(pairs: Floats) -> tuple[float, float, float, float] | None:
