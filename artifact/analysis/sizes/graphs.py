@@ -3,7 +3,7 @@
     seconds = fixed + per_piecewise x piecewise keys + per_full x full keys
     bytes = the same + per_token x tokens of the largest graph
 
-since all graphs share one memory pool, whose size the largest sets. Fitted by non-negative least squares of the relative
+since all graphs share one memory pool, whose size the largest sets. Fitted by non-negative least squares of relative
 errors: on the mode's own starts where those captured lists of several lengths, else on all modes' starts, moved to what
 the mode itself took. Without ``per_token`` where no starts tell it from the keys.
 """
