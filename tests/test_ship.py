@@ -80,3 +80,20 @@ def test_simulated_rows_are_refused(ship: Callable[..., Path], tmp_path: Path) -
     )
     with pytest.raises(SystemExit, match="only measured ones are shipped"):
         ship(simulated)
+
+
+def test_a_column_that_came_later_is_null_in_the_rows_before_it(ship: Callable[..., Path], tmp_path: Path) -> None:
+    ship(MEASURED)
+    later = tmp_path / "later"
+    later.mkdir()
+    for file in MEASURED.glob("*.parquet"):
+        table = pq.read_table(file)
+        if file.stem == "cells":
+            rows = table.to_pandas().assign(launch_us_before=7.5)
+            rows["cell_id"] += "0"
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+        pq.write_table(table, later / file.name)
+    cells = read_cells(ship(later))
+    taken = cells["launch_us_before"].notna()
+    assert cells.loc[taken, "launch_us_before"].eq(7.5).all()
+    assert sorted(cells.loc[~taken, "cell_id"]) == sorted(read_cells(MEASURED)["cell_id"])
