@@ -1,7 +1,7 @@
 """Each fault of the table in ARTIFACT.md: what the user sees, the exit code, and that one cell at most is lost.
 
 Whole runs through the command line on the simulator. Other faults of the table have tests elsewhere: the parent killed
-(test_run_resume.py), a tracker that refuses or dies halfway (test_tracking.py), native crashes (test_isolate.py).
+(test_killed_run.py), a tracker that refuses or dies halfway (test_tracking.py), native crashes (test_isolate.py).
 """
 
 import errno
