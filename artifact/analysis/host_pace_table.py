@@ -2,27 +2,26 @@
 
 from pathlib import Path
 
-from artifact.analysis import every_study
 from artifact.analysis.contrasts import chosen_sizes, sweep
 from artifact.analysis.contrasts.host_pace import FEWEST, AtEqualPace, at_equal_pace
 from artifact.analysis.contrasts.verdicts import Finding, findings
-from artifact.analysis.correctness import screened
 from artifact.analysis.guide.answers import WORDS
 from artifact.analysis.markdown import markdown
 
 _METRICS = ("tpot_p50_ms", "tpot_p99_ms")
+# studies -> the arms that are compared, and with which
+_COMPARED = (
+    (sweep.STUDIES, (sweep.MODES, sweep.DEFAULT)),
+    (chosen_sizes.STUDIES, ((chosen_sizes.CHOSEN,), chosen_sizes.OWN)),
+)
 
 
 def host_pace_table(root: Path) -> str:
     """Return the table of the contrasts below ``root`` that have enough blocks, and what it is made of."""
     rows: list[list[str]] = []
-    if (loads := sweep.read(root)) is not None:
-        rows += _rows(findings(loads, _METRICS), at_equal_pace(loads, _METRICS))
-    if folders := chosen_sizes.folders(root):
-        read = every_study.read(folders)
-        sizes = sweep.of(screened(read.cells, root), read.launches)
-        arms = ((chosen_sizes.CHOSEN,), chosen_sizes.OWN)
-        rows += _rows(findings(sizes, _METRICS, *arms), at_equal_pace(sizes, _METRICS, *arms))
+    for studies, arms in _COMPARED:
+        if (found := sweep.read(root, studies)) is not None:
+            rows += _rows(findings(found, _METRICS, *arms), at_equal_pace(found, _METRICS, *arms))
     if not rows:
         return f"No contrast has {FEWEST} blocks yet."
     header = ["model, load", "arm", "metric", "blocks", "ratio", "at equal pace", "explained"]

@@ -43,29 +43,27 @@ class Frontier:
 
     def sizes(self, low: int, high: int) -> tuple[int, ...]:
         """Return a list of ``low`` low and ``high`` high sizes whose cost is ``cost[low, high]``, ascending."""
-        at = self._last_low(low, high)
+        at, *highs = self._from_last_low(low, high)
         chosen = []
         for count in range(low, 0, -1):  # position i stands for candidate i - 1, and 0 for none
             chosen.append(at - 1)
             at = int(np.argmin(self._lows[count - 1] + _column(self._segment, at - 1)))
         chosen.reverse()
-        chosen += [at - 1 for at in self._high_positions(low, high)]
+        chosen += [at - 1 for at in highs]
         return tuple(int(self._problem.sizes[index]) for index in chosen)
 
     def largest(self, low: int, high: int) -> int:
         """Return the last of ``sizes``, 0 of an empty list."""
-        at = [self._last_low(low, high), *self._high_positions(low, high)][-1]
+        at = self._from_last_low(low, high)[-1]
         return int(self._problem.sizes[at - 1]) if at else 0
 
-    def _last_low(self, low: int, high: int) -> int:
-        return int(np.argmin(self._lows[low] + self._highs[high]))
-
-    def _high_positions(self, low: int, high: int) -> list[int]:
-        first, positions = self._problem.low, [self._last_low(low, high)]
+    def _from_last_low(self, low: int, high: int) -> list[int]:
+        """Return the position of the last low size of that list, and those of its high ones."""
+        first, positions = self._problem.low, [int(np.argmin(self._lows[low] + self._highs[high]))]
         for count in range(high, 0, -1):
             row = self._segment[positions[-1], first:] + self._highs[count - 1][first + 1 :]
             positions.append(first + int(np.argmin(row)) + 1)
-        return positions[1:]
+        return positions
 
 
 def _guarded(problem: Problem) -> Floats:
